@@ -29,7 +29,7 @@ from pymc_coresets.rows.values import Rows, converted, in_blocks
 class StreamedRows(RowBlocks):
     """The columns that a model needs of rows that are read chunk by chunk.
 
-    Memory: two chunks, and the result of a method.
+    Memory: two chunks, for a short time three, and the result of a method.
 
     Parameters
     ----------

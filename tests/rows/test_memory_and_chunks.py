@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import warnings
+import weakref
 from itertools import count
 
 import numpy as np
@@ -89,6 +90,29 @@ def test_three_times_as_many_rows_take_no_more_memory(tmp_path):
         assert not done.returncode, done.stderr
         peaks.append(int(done.stdout.split()[-1]) / 1000)
     assert peaks[1] < peaks[0] + 100, f"{peaks} MB"
+
+
+@pytest.mark.parametrize("jump", [[7], [3, 7], [1, 0, 7, 2]])
+def test_chunks_of_a_stream_that_were_skipped_are_not_kept_for_long(jump):
+    """A stream is read from its start: chunks before a later one may be for other threads."""
+    made, alive = [], []
+
+    def chunks():
+        for i in range(8):
+            x = np.full(BLOCK, float(i))  # smaller chunks would be joined
+            made.append(weakref.ref(x))
+            alive.append(sum(each() is not None for each in made))
+            yield {"x": x}
+            del x
+
+    rows = open_rows(chunks)
+    for k in jump:
+        rows.read(rows.chunks[k])
+    for _ in range(2):  # the first one uses what was kept
+        alive.clear()
+        for i, chunk in enumerate(rows.chunks):
+            assert_array_equal(rows.read(chunk)["x"], i)
+    assert alive == [1] * 8
 
 
 # -- chunks ----------------------------------------------------------------------------------------

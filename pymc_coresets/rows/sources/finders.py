@@ -226,8 +226,9 @@ def _piece(noun: str, number: int, n_rows: int) -> Piece:
 class Cursor[T]:
     """Items of a stream by number; items that are asked for in order are read once.
 
-    If a thread requests an item early, the stream reads ahead and keeps the items between. An item
-    that was requested before is read again, from the start.
+    If a thread requests an item early, the stream reads ahead and keeps the items between, but
+    for those that were requested after the item was last.  An item that was requested before is
+    read again, from the start.
 
     Parameters
     ----------
@@ -247,6 +248,8 @@ class Cursor[T]:
         self._start, self._n_items = start, n_items
         self._lock = Lock()
         self._kept: dict[int, T] = {}
+        self._requests: dict[int, int] = {}  # the last one of each item
+        self._n_requests = 0
         self._stream: Iterator[T] | None = None
         self._next = 0
 
@@ -255,15 +258,20 @@ class Cursor[T]:
         with self._lock:
             if number not in self._kept:
                 self._run_to(number)
+            self._n_requests += 1
+            self._requests[number] = self._n_requests
             return self._kept.pop(number, None)
 
     def _run_to(self, number: int) -> None:
         """Read up to the item, from the start if it has been passed."""
         if self._stream is None or number < self._next:
             self._stream, self._next = self._start(), 0
+            self._kept.clear()  # of an earlier reading
         stream, self._stream = self._stream, None  # one that ends or fails has no next item
+        last = self._requests.get(number, 0)
         for item in islice(stream, number + 1 - self._next):
-            self._kept[self._next] = item
+            if self._requests.get(self._next, 0) <= last:  # else this reading has passed it
+                self._kept[self._next] = item
             self._next += 1
             if len(self._kept) > 8:  # items kept for other threads: at most as many as cursors
                 del self._kept[min(self._kept)]

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import pymc as pm
+from pytensor.graph import graph_inputs
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.likelihood.terms import UNOBSERVED, imputed_names
 from pymc_coresets.reading.observations import Observations, find_observations
-from pymc_coresets.reading.units.factors import factor_of
+from pymc_coresets.reading.units.factors import GroupingFactor, factor_of
 from pymc_coresets.reading.units.lookups import find_factors
 from pymc_coresets.reading.units.nodes import first_degree
 from pymc_coresets.reading.units.observations_of_units import UnitModel
@@ -199,14 +200,28 @@ def unit_model(
     Raises
     ------
     UnsupportedModelError
-        If the levels are not independent of each other.
+        If the levels are not independent of each other, or nothing else is left to be sampled.
     """
     is_free = all(model.rvs_to_transforms[model[name]] is None for name in names)
     if rows is None or not is_free:
         given = settings | {"allow_local": True}
         rows = find_observations(model, **given, unconstrained=names)  # type: ignore[arg-type]
     refuse_other_local(rows, names)
-    return UnitModel.of(rows, factor_of(rows, names))
+    factor = factor_of(rows, names)
+    _refuse_nothing_left(rows, factor)
+    return UnitModel.of(rows, factor)
+
+
+def _refuse_nothing_left(rows: Observations, factor: GroupingFactor) -> None:
+    """Raise if no other free variable is in the likelihood, nor in the prior of the levels."""
+    shared = [v for name, v in rows.parameters.items() if name not in factor.names]
+    if set(graph_inputs([rows.loglik, *factor.reference])).isdisjoint(shared):
+        raise UnsupportedModelError(
+            f"No free variable is left in the likelihood if {list(factor.names)!r} are integrated "
+            "out, so that there is no posterior to approximate. Levels are independent then: "
+            "sample the model itself, or parts of it. Or give the mean or the scale of their prior "
+            "a prior."
+        )
 
 
 def refuse_other_local(rows: Observations, names: Sequence[str]) -> None:

@@ -97,6 +97,17 @@ def test_effects_of_single_rows_are_those_of_all_rows():
     assert found.loglikelihood.n_dims == 2
 
 
+@pytest.mark.parametrize("options", [{}, {"integrate": "e"}])
+def test_models_without_any_other_variable_are_refused(options):
+    with pm.Model() as model:
+        seen = pm.Data("seen", ROWS["seen"][:30])
+        pm.Normal("unseen")
+        pm.Normal("y", pm.Normal("e", shape=seen.shape[0]), 1.0, observed=seen)
+    rows = open_rows({"seen": ROWS["seen"]})
+    with refused(UnsupportedModelError, "['e']", "prior", topic="models-that-are-refused"):
+        build_coreset(model, rows=rows, random_seed=1, progressbar=False, **options)
+
+
 def test_what_cannot_be_held_together_is_refused(prototypes, limits, caplog):
     weighted = open_rows(ROWS | {"w": np.ones(900)}, weight="w")
     with refused(InvalidOptionError, "weights", "integrate=False"):

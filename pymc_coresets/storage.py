@@ -380,6 +380,8 @@ def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
     for name in {*_WORDS, *_DIGESTS, "certificate"} & attrs.keys():
         if not isinstance(attrs[name], str):
             raise TypeError(f"its {name} is {attrs[name]!r}, and no word")
+    if (objective := float(attrs["objective"])) < 0:
+        raise ValueError(f"its divergence is {objective} nats, which is negative")
     if "densities" in attrs:
         Densities.read(attrs["densities"])
     return {
@@ -387,7 +389,7 @@ def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
         "weights": weights,
         **{name: int(attrs[name]) for name in _COUNTS},
         **{name: attrs[name] for name in _WORDS},
-        "objective": float(attrs["objective"]),
+        "objective": objective,
         "random_seed": None if attrs["random_seed"] == "" else int(attrs["random_seed"]),
         "history": history,
         "settings": RowsToRead(**json.loads(attrs["settings"])).settings,

@@ -93,8 +93,8 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
     Raises
     ------
     InvalidDataError
-        If the model has other free variables, or other data containers along the rows; or if the
-        rows were stored by a version that named their case weights otherwise.
+        If the model has other free variables, or other data containers along the rows; or if case
+        weights or places are missing, as in files of earlier versions.
     """
     names, stored = [row.name for row in observations.rows], arrays_of_dataset(kept)
     if kept.attrs["free_variables"] != _free_variables(observations) or {*names} != {*stored}:
@@ -114,11 +114,13 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
                 topic="coresets-in-files",
             )
         arrays.append(array.astype(row.values.dtype, copy=False))
-    if "case_weight" not in kept:
-        raise InvalidDataError(
-            "The coreset was stored by an earlier version: build it again.",
-            topic="coresets-in-files",
-        )
+    for name in ("case_weight", "where"):
+        if name not in kept:
+            raise InvalidDataError(
+                f"The file has no {name!r} of its rows: it was stored by an earlier version, or is "
+                "damaged. Build the coreset again.",
+                topic="coresets-in-files",
+            )
     return Rows(kept["position"].to_numpy(), kept["case_weight"].to_numpy(), tuple(arrays))
 
 

@@ -49,12 +49,6 @@ def one_value_per_row() -> None:
     pm.Normal("y", pm.Normal("a", shape=N), observed=Y)
 
 
-def two_lengths() -> None:
-    a = pm.Normal("a")
-    pm.Normal("y", a, observed=Y)
-    pm.Normal("z", a, observed=Y[:7])
-
-
 def hidden_state() -> None:
     a = pm.Beta("a", 1.0, 1.0)
     pm.GARCH11("y", omega=1.0, alpha_1=a, beta_1=0.5, initial_vol=1.0, observed=Y)
@@ -95,7 +89,6 @@ WRONG: dict[Callable[[], None], tuple[str, ...]] = {
     one_row: ("'y'",),
     no_rows: ("'y'",),
     one_value_per_row: ("'a'",),
-    two_lengths: ("'y'",),
     hidden_state: ("'y'",),
     one_vector: ("'y'",),
     part_of_the_data: ("'y'",),

@@ -71,6 +71,7 @@ class Opposite:
         (DATA, {"labels": {"carrier": ["AA", "AA"]}}, ("'carrier'", "once", "['AA', 'AA']")),
         (DATA, {"columns": {"x": "x"}, "labels": {"x": [1, 2]}}, ("'x'", "float64")),
         (DATA, {"columns": {"x": "x"}, "weight": "w"}, "weight='w'"),
+        (DATA, {"columns": {"x": "x"}, "weight": np.array("x")}, "weight=array('x'"),
         (DATA, {"columns": {"x": "x"}, "weight": "carrier"}, ("'carrier'", "text")),
         ({"n": np.ones(3)}, {"weight": "n"}, ("no column", "weights")),
         (xr.Dataset({"y": (("a", "b"), np.ones((2, 3)))}), {}, ("dim=None", "one of a, b")),

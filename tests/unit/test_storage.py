@@ -111,7 +111,10 @@ def test_netcdf_files_of_others_are_refused(tmp_path):
         Coreset.from_netcdf(tmp_path / "intact.nc")
 
 
-@pytest.mark.parametrize("change", [{"settings": "{"}, {"random_seed": "x"}, {"n_distinct": "?"}])
+@pytest.mark.parametrize(
+    "change",
+    [{"settings": "{"}, {"random_seed": "x"}, {"n_distinct": "?"}, {"objective": -1.0}],
+)
 def test_an_intact_file_with_odd_contents_is_refused(coreset, tmp_path, change):
     tree = coreset.to_datatree()
     tree["coreset"].attrs |= change
@@ -368,9 +371,12 @@ def test_an_intact_file_that_is_no_netcdf_is_refused(tmp_path):
         Coreset.from_netcdf(path)
 
 
-def test_rows_of_earlier_versions_are_refused_in_words():
+@pytest.mark.parametrize("name", ["case_weight", "where"])
+def test_rows_of_earlier_versions_are_refused_in_words(name):
     loglik = LogLikelihood(find_observations(make_model()))
     kept = kept_dataset(loglik, loglik.source.at(np.arange(3)), np.ones(3))
-    earlier = kept.rename(case_weight="base_weight")
-    with refused(InvalidDataError, "earlier version", topic="coresets-in-files"):
+    earlier = kept.rename({name: "another_name"})
+    with refused(
+        InvalidDataError, "file", "earlier version", repr(name), topic="coresets-in-files"
+    ):
         rows_of_dataset(loglik.observations, earlier)

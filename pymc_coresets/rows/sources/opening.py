@@ -375,7 +375,8 @@ def _mapping(
     labels: tuple[Hashable, ...] | None,
 ) -> ColumnMapping:
     items: list[object] = [value]
-    if stacked := isinstance(value, Collection) and not isinstance(value, str):
+    is_single = isinstance(value, str) or getattr(value, "shape", None) == ()  # no axis to iterate
+    if stacked := isinstance(value, Collection) and not is_single:
         items = list(value)
     used = _parts(f"columns: {name}", value, items, fields)
     for part, field in used.items():

@@ -394,6 +394,7 @@ def test_importance_draws_are_those_that_judged_it(coreset):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The posterior of all rows reaches further")
 def test_the_divergence_falls_with_the_number_of_rows():
     # The variance of a sum of sampled residuals is in proportion to 1 / M, or falls faster where
     # the largest are kept whole: from 200 to 3,000 rows to a tenth at least, with 400 draws

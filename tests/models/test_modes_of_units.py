@@ -80,7 +80,7 @@ def test_effects_of_heavy_tails_are_integrated_out(nu):
         z = pm.StudentT("z", nu=nu, mu=pm.Normal("m"), sigma=pm.HalfNormal("w"), shape=40)
         pm.Binomial("y", n=3, logit_p=z, observed=SUCCESSES)
     units = chosen(model)
-    assert units.rule.tails
+    assert units.rule.tails or nu > 1  # Gauss's nodes reach far enough for others
     assert units.node_error < ENOUGH
     errors = []
     for x in (np.array(units.at), np.array([0.2, -0.4]), np.array([-0.4, -0.5])):

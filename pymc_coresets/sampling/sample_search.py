@@ -38,7 +38,13 @@ from pymc_coresets.sampling.symmetry.local_modes import (
     noticeable,
     without_images,
 )
-from pymc_coresets.sampling.symmetry.symmetries import ALONE, Images, Orbits, SymmetryTest
+from pymc_coresets.sampling.symmetry.symmetries import (
+    ALONE,
+    Images,
+    Orbits,
+    SymmetryTest,
+    with_images,
+)
 
 #: Dimensions above which there is no search for other modes, and the curvature is that of a
 #: sample: searches and gradients of all rows would cost more than the later steps.
@@ -216,12 +222,9 @@ class SampleSearch:
         there are any.
         """
         orbits = self._orbits(modes[0]).that_keep(is_scale)
-        every: list[LocalMode] = []
-        is_complete = of_scales.is_complete
-        for mode in modes:
-            images = orbits.of(mode, len(every))
-            is_complete &= len(images) < orbits.most and self._is_alone(mode, is_scale, rng)
-            every += images
+        every, is_whole = with_images(modes, orbits)
+        is_complete = of_scales.is_complete and is_whole
+        is_complete = is_complete and all(self._is_alone(mode, is_scale, rng) for mode in modes)
         kept, words = _largest_first(noticeable(every), self.sampler.space)
         n_starts, n_gradients = of_scales.n_ascents, self.full.n_gradients
         return FoundModes(kept, n_starts, words, n_gradients, is_complete, orbits)
@@ -297,12 +300,7 @@ class SampleSearch:
             polished = [replace(m, height=h) for m, h in zip(polished, heights, strict=True)]
             polished = distinct(polished)
         orbits = found.orbits
-        every: list[LocalMode] = []
-        is_whole = True
-        for mode in polished:
-            images = orbits.of(mode, len(every))
-            is_whole &= len(images) < orbits.most
-            every += images
+        every, is_whole = with_images(polished, orbits)
         kept = noticeable(every)
         is_complete = is_whole and each_met_twice(kept) and not found.was_cut_short
         modes, words = _largest_first(kept, self.sampler.space)

@@ -22,7 +22,12 @@ from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode, noticeable
-from pymc_coresets.sampling.symmetry.symmetries import Orbits, Symmetry, SymmetryTest
+from pymc_coresets.sampling.symmetry.symmetries import (
+    Orbits,
+    Symmetry,
+    SymmetryTest,
+    with_images,
+)
 
 TIMES = np.random.default_rng(4).uniform(0, 10, 2_000)
 
@@ -99,6 +104,20 @@ def test_images_of_negligible_mass_are_left_out(two):
     mode = LocalMode(heavy_tailed(np.zeros(2), 4 * np.eye(2)), 0.0)
     found = Orbits(two, [SHIFT, BACK], Density(normal), 100).of(mode)
     assert sorted(round(image.x[0]) for image in found) == [-15, -10, -5, 0, 5, 10, 15]
+
+
+@pytest.mark.parametrize(("tilt", "parents"), [(3.0, [None, None]), (0.3, [None, 0])])
+def test_an_image_that_is_a_known_mode_is_listed_once(two, tilt, parents):
+    """A prior of exp(tilt a) gives a mode at 5 much more mass than its image, or little more."""
+    mirror = Symmetry("a mirrored", np.diag([-1.0, 1.0]), np.zeros(2), of_prior=False)
+    modes = [
+        LocalMode(heavy_tailed(np.array([a, 0.0]), 16 * np.eye(2)), tilt * a) for a in (5.0, -5.0)
+    ]
+    found, is_whole = with_images(modes, Orbits(two, [mirror], flat_density(tilt), 100))
+    assert is_whole
+    assert [mode.parent for mode in found] == parents
+    np.testing.assert_allclose([mode.x[0] for mode in found], [5.0, -5.0], atol=0.05)
+    np.testing.assert_allclose([mode.height for mode in found], [5 * tilt, -5 * tilt], atol=0.1)
 
 
 def test_orbits_end_at_their_limit(two):

@@ -219,6 +219,31 @@ type Images = Orbits | Alone
 ALONE = Alone()  #: None.
 
 
+def with_images(modes: Sequence[LocalMode], orbits: Images) -> tuple[list[LocalMode], bool]:
+    """Return distinct modes, the largest first, with their images; and whether these are all.
+
+    Where a symmetry of the likelihood is none of the prior, the image of a small mode may be a
+    larger one.  It is listed once, and the other images of the small mode are images of the larger.
+
+    Examples
+    --------
+    >>> from pymc_coresets.sampling.factors.cholesky import factor_of
+    >>> modes = [LocalMode(Normal(np.full(1, x), factor_of(np.eye(1))), 0.0) for x in (0, 9)]
+    >>> len(with_images(modes, ALONE)[0])
+    2
+    """
+    every, is_whole = KnownModes(), True
+    for mode in modes:
+        if len(every) and every.hold(mode.x):
+            continue
+        images = orbits.of(mode, len(every))
+        is_whole &= len(images) < orbits.most
+        is_image = len(every) and any(every.hold(image.x) for image in images[1:])
+        for image in images[:1] if is_image else images:
+            every.add(image)
+    return every.modes, is_whole
+
+
 @dataclass(frozen=True, eq=False)
 class SymmetryTest:
     """Tests of which changes of the variables preserve the likelihood.

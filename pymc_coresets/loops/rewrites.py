@@ -24,6 +24,8 @@ def as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # n
     if isinstance(op, ps.Log1mexp):
         near_zero = pt.log(-pt.expm1(pt.maximum(x, -1)))
         return [pt.switch(x > -np.log(2), near_zero, pt.log1p(-pt.exp(x)))]
+    if isinstance(op, ps.TriGamma) and x.type.dtype == "float64":
+        return [pt.polygamma(1, x)]
     if isinstance(op, ps.Clip):
         low, high = others
         return [pt.switch(pt.lt(x, low), low, pt.minimum(x, high))]

@@ -88,6 +88,17 @@ def test_trigamma_is_compiled_as_part_of_a_loop():
         np.testing.assert_allclose(found, 4 * (first**2 + gammaln(values) * second), rtol=1e-13)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_trigamma_of_what_rows_do_not_change_is_evaluated_by_scipy(compiled):
+    """Numba warns that it calls Python for each number, if it is asked."""
+    shape, rows = pt.dvector("shape"), pt.dmatrix("rows")
+    f = pytensor.function(
+        [shape, rows], rows * pt.tri_gamma(shape)[:, None], mode=loop_mode(compiled=compiled)
+    )
+    at = np.array([0.3, 2.0])
+    np.testing.assert_allclose(f(at, np.ones((2, 1)))[:, 0], polygamma(1, at), rtol=1e-14)
+
+
 def test_powers_are_accurate_and_have_the_right_limits():
     @numba.njit
     def run(x, y):

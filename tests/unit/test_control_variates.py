@@ -23,6 +23,7 @@ from pymc_coresets import (
     UnsupportedModelError,
     build,
     build_coreset,
+    open_rows,
 )
 from pymc_coresets.glm.concavity import concave, is_concave, is_definite, largest_share
 from pymc_coresets.glm.control_variates import averaged, method, posteriors
@@ -1037,28 +1038,28 @@ def test_few_rows_are_no_reason_to_refuse_what_is_asked_for(asked):
 # -- scales of what each group has -----------------------------------------------------------------
 
 
-def groups_of_their_own_tails(n_groups, n_rows):
-    """Lines with degrees of freedom and a scale of each group."""
+def of_their_own_tails(n_groups, n_rows):
+    """Rows of lines with degrees of freedom and a scale of each group."""
     rng = np.random.default_rng(17)
     group, x = np.arange(n_rows) % n_groups, rng.normal(size=n_rows)
     degrees = rng.uniform(4, 30, n_groups)[group]
+    return {"group": group, "x": x, "y": x + rng.standard_t(degrees)}
+
+
+def lines(columns, n_groups, n_held=None):
     with pm.Model() as model:
+        group, x, y = (pm.Data(name, values[:n_held]) for name, values in columns.items())
         nu = pm.Gamma("nu", 2, 0.1, shape=n_groups)
         a, b, log_s = (pm.Normal(name, shape=n_groups) for name in ("a", "b", "log_s"))
-        pm.StudentT(
-            "y",
-            nu=nu[group],
-            mu=a[group] + b[group] * x,
-            sigma=pt.exp(log_s)[group],
-            observed=x + rng.standard_t(degrees),
-        )
+        mean, scale = a[group] + b[group] * x, pt.exp(log_s)[group]
+        pm.StudentT("likelihood", nu=nu[group], mu=mean, sigma=scale, observed=y)
     return model
 
 
 @pytest.mark.slow
 def test_degrees_of_freedom_of_each_group_are_expanded_where_they_are_positive():
     """Near 30 with a standard deviation of 15, draws on their own scale are impossible."""
-    model = groups_of_their_own_tails(7, 7_000)
+    model = lines(of_their_own_tails(7, 7_000), 7)
     found = find_predictors(find_observations(model))
     assert found.names[0] == "f(nu)[0]"
     assert found.names[-1] == "log_s[6]"
@@ -1070,15 +1071,16 @@ def test_degrees_of_freedom_of_each_group_are_expanded_where_they_are_positive()
 def test_weights_that_must_shrink_are_calibrated_again(limits):
     """Where single weights shrink in directions of too much curvature, it brings others up.
 
-    Five builds, each with and without, on average of the logarithms: where few draws carry the
+    Rows elsewhere are sampled together: in memory each group has a coreset of its own.  Five
+    builds, each with and without, on average of the logarithms: where few draws carry the
     divergence, it is known to a factor of two.
     """
-    left = {}
-    model = groups_of_their_own_tails(7, 21_000)
+    left, columns = {}, of_their_own_tails(7, 21_000)
+    given = {"rows": open_rows(columns), "size": 140}
     for times in (1, 4):
         limits(calibrations=times)
-        options = [SETTINGS | {"random_seed": seed} for seed in range(1, 6)]
-        found = [build_coreset(model, size=140, **each).objective for each in options]
+        options = [SETTINGS | given | {"random_seed": seed} for seed in range(1, 6)]
+        found = [build_coreset(lines(columns, 7, 200), **each).objective for each in options]
         left[times] = stats.gmean(found)
     assert left[4] < 0.8 * left[1]
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import pymc as pm
@@ -24,7 +24,7 @@ from pymc_coresets.build import (
     with_rows_inside,
 )
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.deadline import forecasts_to, until
+from pymc_coresets.deadline import doing, forecast, forecasts_to, until
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.posterior_draws import draws_tree
@@ -39,6 +39,7 @@ from pymc_coresets.exceptions import (
     warn_user,
 )
 from pymc_coresets.glm.given_scales.exact_draws import drawn_given_scales, has_scales, may_be_normal
+from pymc_coresets.methods.job import Job
 from pymc_coresets.methods.plain import Exact
 from pymc_coresets.options import flag, generator, one_of, positive_number, whole_number
 from pymc_coresets.predictive.model_data import data_groups
@@ -51,9 +52,10 @@ from pymc_coresets.rowlogp.kept_rows import Densities
 from pymc_coresets.rowlogp.of_model import full_model, likelihood_of_model
 from pymc_coresets.rowlogp.units import FEW_DIMENSIONS
 from pymc_coresets.rows.executors import HasSubmit
-from pymc_coresets.rows.memory import one_blas_thread
+from pymc_coresets.rows.memory import InMemoryRows, one_blas_thread
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.certified_draws.around_mode import AroundMode, drawn_around_mode
+from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.nuts import NutsSampler
 from pymc_coresets.storage import (
     GROUP,
@@ -73,6 +75,9 @@ _TO_BUILD = 0.8
 _TO_TRY = 0.5
 #: Rows up to which they are tried for few dimensions: all are evaluated at a thousand draws.
 _FEW_ROWS = 500_000
+#: Seconds that each free dimension of a draw takes, from the construction to the check, and rows of
+#: each dimension from which on few draws need the check.
+_PER_NUMBER, _MANY_PER_DIMENSION = 1.3e-5, 100
 #: Rows up to which `pm.sample` takes all of them unasked, if they are few for the dimensions too.
 _FEW_ROWS_FOR_NUTS = 10_000
 _UNCHECKED, _UNWEIGHED = (
@@ -369,6 +374,7 @@ def _built(request: Request, n_wanted: int, *, is_few: bool) -> Coreset | Around
             return drawn
         if is_few:
             _refuse_all_units(construction)
+        _announce(construction, n_wanted)
         found = construction.built(probes=False)  # the check looks along them
     return construction.finished(found)
 
@@ -383,6 +389,37 @@ def _refuse_all_units(construction: Construction) -> None:
             f"All {loglik.n_rows:,} levels of {list(observations.integrated)!r} would be kept, "
             f"beside {loglik.n_dims:,} free dimensions: sample the model itself."
         )
+
+
+def _announce(construction: Construction, n_wanted: int) -> None:
+    """Announce the time until there are draws, if a quadratic is next and rows are few for it.
+
+    Importance weights then correct the draws: all rows are evaluated at all of them, and at a
+    quarter as many for the construction.
+    """
+    job = construction.job
+    loglik: LogLikelihood = job.loglikelihood
+    is_inside = loglik.source is loglik.in_memory and not loglik.observations.integrated
+    many = _MANY_PER_DIMENSION * loglik.n_dims
+    if not (construction.needs_a_quadratic and is_inside and loglik.n_rows < many):
+        return
+    of_rows = 1.25 * n_wanted * loglik.n_rows * _seconds_each(job)
+    with doing(
+        f"building, sampling and checking a coreset of {loglik.n_rows:,} rows and "
+        f"{loglik.n_dims:,} free dimensions"
+    ):
+        forecast(of_rows + _PER_NUMBER * n_wanted * loglik.n_dims)
+
+
+def _seconds_each(job: Job[Any]) -> float:
+    """Return the seconds that a log-likelihood of one row takes."""
+    loglik, posterior = job.loglikelihood, cast(CoresetSampler, job.posterior)
+    few = loglik.reading(InMemoryRows.of(loglik.in_memory.take(slice(0, 2_000))))
+    draws = posterior.space.constrain(np.repeat(posterior.start[None], 50, axis=0))
+    few.sums(draws)  # compiles what the construction needs
+    begun = time.perf_counter()
+    few.sums(draws)
+    return (time.perf_counter() - begun) / (50 * few.n_rows)
 
 
 def _given_scales(request: Request, n_wanted: int) -> AroundMode | None:

@@ -596,11 +596,13 @@ tolerance, probes
                 "non-centred), or use another sampler.",
             )
         else:
+            rest = "so that its distance from the full one cannot be judged"
+            if not self.divergence:  # known without draws
+                rest = "which keeps all rows"
             yield unusable(
                 Reason.UNCONVERGED,
                 f"{Level.UNUSABLE} yet: the draws have not converged to the "
-                f"{self._words.posterior}, so that its distance from the full one cannot be "
-                "judged. Sample longer.",
+                f"{self._words.posterior}, {rest}. Sample longer.",
             )
 
     def doubts(self) -> Iterator[Verdict]:

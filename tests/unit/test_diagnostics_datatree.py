@@ -387,6 +387,15 @@ def test_verdicts(check, reason, start):
     assert check.reliable is level.startswith("Reliable")
 
 
+@pytest.mark.parametrize(("symmetrised_kl", "is_known"), [(0.0, True), (1e-3, False)])
+def test_that_chains_are_too_short_does_not_hide_that_all_rows_are_kept(symmetrised_kl, is_known):
+    none = {"kl": 0.0, "kl_mcse": 0.0, "symmetrised_kl_mcse": 0.0, "largest": 0.0}
+    check = replace(GOOD, rhat=1.2, symmetrised_kl=symmetrised_kl, **none)
+    assert check.verdict.reason == "unconverged"
+    assert ("the coreset posterior, which keeps all rows. Sample" in check.verdict.text) is is_known
+    assert ("cannot be judged" in check.verdict.text) is not is_known
+
+
 @pytest.mark.parametrize(
     ("field", "value", "line"),
     [

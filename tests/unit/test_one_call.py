@@ -23,6 +23,7 @@ from pymc_coresets import (
     Verdict,
     one_call,
 )
+from pymc_coresets.build import preparing, requested
 from pymc_coresets.diagnostics.evaluated_draws import FIRST_DRAWS
 from pymc_coresets.methods.job import draws_around_mode, draws_to_certify
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -424,3 +425,21 @@ def test_what_holds_no_whole_coreset_is_refused(model):
             pmc.coreset_of(found, model)
     with refused(InvalidDataError, "idata is a str", "pm.sample", topic="draws"):
         pmc.coreset_of("draws.nc", model)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_wanted", "n_lines"),
+    [(1_500, 10**7, 1), (1_500, 100, 0), pytest.param(5_000, 10**7, 0, id="many rows")],
+)
+def test_what_takes_long_is_announced_before_a_quadratic(n_rows, n_wanted, n_lines, caplog):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(n_rows, 49))
+    with pm.Model() as model:
+        mean = pm.math.exp(pm.Normal("a") + x @ pm.Normal("b", 0, 0.1, shape=49))
+        pm.Poisson("y", mean, observed=rng.poisson(1.0, n_rows))
+    with caplog.at_level(logging.INFO), preparing(requested(model, **QUIET)) as construction:
+        one_call._announce(construction, n_wanted)
+    said = [line for line in caplog.messages if line.startswith("Building, sampling and checking")]
+    assert len(said) == n_lines
+    found = [re.search(r"1,500 rows and 50 free dimensions: about (\d+) hours", s) for s in said]
+    assert all(float(hours[1]) >= 1e7 * 50 * 1.3e-5 / 3600 - 1 for hours in found)

@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.special import logsumexp
 
 from pymc_coresets import build_coreset
+from pymc_coresets.glm.control_variates import precisions
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, find_hierarchy
 from pymc_coresets.glm.control_variates.precisions import with_entries
 from pymc_coresets.glm.predictor.finding import find_predictors
@@ -230,3 +231,21 @@ def test_hierarchies_are_built_and_sampled_without_nuts():
     idata = again.sample(draws=300, chains=2, random_seed=2, progressbar=False)
     assert idata.sample_stats["accepted"].mean() > 0.5
     assert coreset.verify(idata, draws=100).by_pymc < 0.02  # with a standard error of 14 %
+
+
+@pytest.mark.parametrize("most", [10**6, 0])
+def test_precisions_follow_slopes_that_vary(most, monkeypatch):
+    monkeypatch.setattr(precisions, "_MOST_PRODUCTS", most)
+    rng = np.random.default_rng(1)
+    pattern = rng.uniform(size=(6, 4)) < 0.5
+    prior = sparse.csr_array(np.diag(rng.uniform(1.0, 2.0, 6)))
+    grams = [sparse.csr_array(rng.normal(size=(4, 4)) * mask) for mask in (np.eye(4), np.tri(4))]
+    grams = [gram + gram.T for gram in grams]
+    places = sparse.csr_array(pattern.astype(float))
+    found = precisions.Precisions(grams, prior, places, moves=True)
+    shares, slopes = np.array([0.5, 2.0]), rng.normal(size=places.nnz)
+    by = np.zeros((6, 4))
+    by[pattern] = slopes
+    wanted = sum(s * by @ g.toarray() @ by.T for s, g in zip(shares, grams, strict=True))
+    at = found.at(shares, prior.data, slopes).toarray()
+    assert_allclose(at, wanted + prior.toarray(), atol=1e-12)

@@ -1,6 +1,8 @@
 """Precisions of conditional normal distributions, which share a sparsity pattern."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,9 @@ from pymc_coresets.sampling.factors.arrowhead import Arrowhead
 from pymc_coresets.sampling.factors.cholesky import EachByItself, Layout, Ordering
 
 type Array = np.ndarray
+
+#: Largest number of products that are listed, for which a sparse product takes as long.
+_MOST_PRODUCTS = 1_000_000
 
 
 def with_entries(places: sparse.csr_array, entries: Array) -> sparse.csr_array:
@@ -94,7 +99,10 @@ class Precisions:
             for share, part, at in zip(shares, self._of_rows, self._rows_at, strict=True):
                 entries[at] += share * part.data * self._scaling(part, slopes)
         else:
-            for share, gram in zip(shares, self._grams, strict=True):
+            for share, gram, products in zip(shares, self._grams, self._products, strict=True):
+                if products is not None:
+                    entries += share * products.summed(slopes, len(entries))
+                    continue
                 part = self._seen_by(with_entries(self._slopes, slopes), gram)
                 entries[self._where(part)] += share * part.data
         return with_entries(self._places, entries)
@@ -124,9 +132,72 @@ class Precisions:
         found: Curvature = slopes @ gram @ slopes.T
         return found if isinstance(found, np.ndarray) else sparse.csr_array(found)
 
+    @cached_property
+    def _products(self) -> list["_Products | None"]:
+        """What is summed for each gram if the slopes vary; None where that is a long list."""
+        return [_Products.of(self._slopes, gram, self._keys) for gram in self._grams]
+
     def _where(self, part: sparse.csr_array) -> Array:
         """Return the positions of a matrix's entries among those of the sum."""
         found: Array = np.searchsorted(self._keys, _keys(part))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Products:
+    """The terms of ``S G S'`` for slopes S of a known pattern: no pattern is found out again.
+
+    Parameters
+    ----------
+    one, other : ndarray of int, of shape (n_terms,)
+        Which entries of S are multiplied,
+    by : ndarray of shape (n_terms,)
+        with which entry of G,
+    places : ndarray of int, of shape (n_terms,)
+        and the number of the sum's entry.
+    """
+
+    one: Array
+    other: Array
+    by: Array
+    places: Array
+
+    @classmethod
+    def of(cls, slopes: sparse.csr_array, gram: Curvature, keys: Array) -> "_Products | None":
+        """List them; None if they are more than a million, or the matrix G is dense.
+
+        Examples
+        --------
+        >>> slopes, gram = sparse.csr_array(np.tri(2)), sparse.csr_array([[2.0, 1.0], [1.0, 3.0]])
+        >>> _Products.of(slopes, gram, np.arange(4)).summed(np.array([1.0, 10.0, 100.0]), 4)
+        array([2.0e+00, 1.2e+02, 1.2e+02, 3.22e+04])
+        """
+        if isinstance(gram, np.ndarray):
+            return None
+        columns = sparse.csr_array(
+            sparse.csr_array(
+                (np.arange(1, slopes.nnz + 1), slopes.indices, slopes.indptr), shape=slopes.shape
+            ).T
+        )
+        starts, counts = columns.indptr[:-1], np.diff(columns.indptr)
+        a, b = _row_of(gram), gram.indices
+        sizes = counts[a].astype(np.int64) * counts[b]
+        if sizes.sum() > _MOST_PRODUCTS:
+            return None
+        term = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        width = np.repeat(counts[b], sizes)
+        one, other = (
+            columns.data[np.repeat(starts[which], sizes) + at] - 1
+            for which, at in ((a, term // width), (b, term % width))
+        )
+        row = _row_of(slopes).astype(np.int64)
+        places = np.searchsorted(keys, row[one] * slopes.shape[0] + row[other])
+        return cls(one, other, np.repeat(gram.data, sizes), places)
+
+    def summed(self, slopes: Array, n_entries: int) -> Array:
+        """Return the entries of the product, (n_entries,), from those of S."""
+        terms = slopes[self.one] * self.by * slopes[self.other]
+        found: Array = np.bincount(self.places, terms, minlength=n_entries)
         return found
 
 

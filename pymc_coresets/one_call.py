@@ -413,7 +413,8 @@ def _announce(construction: Construction, n_wanted: int) -> None:
 
 def _seconds_each(job: Job[Any]) -> float:
     """Return the seconds that a log-likelihood of one row takes."""
-    loglik, posterior = job.loglikelihood, cast(CoresetSampler, job.posterior)
+    loglik: LogLikelihood = job.loglikelihood
+    posterior = cast(CoresetSampler, job.posterior)
     few = loglik.reading(InMemoryRows.of(loglik.in_memory.take(slice(0, 2_000))))
     draws = posterior.space.constrain(np.repeat(posterior.start[None], 50, axis=0))
     few.sums(draws)  # compiles what the construction needs

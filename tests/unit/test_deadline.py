@@ -1,6 +1,7 @@
 """What a limit of time ends, what it says, and what is announced beforehand."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytensor.tensor as pt
@@ -11,6 +12,8 @@ from pymc_coresets.deadline import doing, forecast, forecasts_to, here, paced, s
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.density import Density
+from pymc_coresets.sampling.maximisation import many_modes
 from tests.refusals import refused
 
 ROWS = Rows(np.arange(100), np.ones(100))
@@ -144,3 +147,18 @@ def test_a_compilation_is_announced_and_none_begins_that_takes_too_long(limits):
     facts = ("3 operations", "30 seconds")
     with refused(OutOfTimeError, facts), until(time.perf_counter() + 20.0):
         _ = Kernel([], [x], outputs, {}).program
+
+
+@pytest.mark.parametrize(("kinks", "said"), [(True, "about 80 seconds."), (False, "about 40 s")])
+def test_curvatures_are_announced_by_the_time_of_their_diagonals(kinks, said, lines, monkeypatch):
+    clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
+    monkeypatch.setattr(many_modes, "time", clock)
+
+    def slopes(x):
+        clock.now += 4.0 * len(x)  # seconds
+        return -np.square(x).sum(axis=1) / 2, -x
+
+    found = many_modes.negative_hessians(Density(slopes), np.zeros((1, 5)), kinks=kinks)
+    assert len(lines) == 1
+    assert lines[0].startswith(f"Computing curvatures: {said}")
+    np.testing.assert_allclose(found[0], np.eye(5))

@@ -1,12 +1,13 @@
 """Modes near many points at once: curvatures by differences of gradients, and steps by them."""
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
 from scipy.linalg import LinAlgError
 
-from pymc_coresets.deadline import stop_if_late
+from pymc_coresets.deadline import doing, forecast, stop_if_late
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_of
@@ -70,7 +71,10 @@ def negative_hessians(density: Density, points: np.ndarray, *, kinks: bool) -> n
     """
     if density.curvature is not None:
         return np.stack([density.curvature(x) for x in points])
+    begun = time.perf_counter()
     diagonals = _local_diagonals(density, points)
+    with doing("computing curvatures"):
+        forecast((1 + kinks) * (time.perf_counter() - begun))  # each takes as many gradients
     steps = 1e-2 * scales_of(diagonals)
     if kinks:
         steps = _steps_beyond_kinks(density, points, diagonals, steps)

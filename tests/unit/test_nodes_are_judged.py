@@ -7,7 +7,7 @@ import pytest
 
 from pymc_coresets.reading.units.nodes import Rule, rule_to_judge_by, rules_to_judge_first_by
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
-from pymc_coresets.sampling.units.centring import _Group, _Nodes, _Sample, _Several
+from pymc_coresets.sampling.units.centring import _Group, _Nodes, _Sample, _Several, _to_keep
 
 N_DIMS, N_UNITS, ENOUGH = 2, 500, 1e-3
 AROUND = heavy_tailed(np.zeros(1), np.eye(1))
@@ -88,3 +88,14 @@ def test_a_part_of_the_units_stands_for_all():
     assert len(part.weights) == len(part.rows.which) == 167
     assert part.weights.sum() == pytest.approx(weights.sum())
     np.testing.assert_allclose(np.ptp(part.weights / weights[part.rows.which]), 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("local", "options"),
+    [((), "integrate=False"), (("z", "b"), "integrate=False, allow_local=True")],
+)
+def test_variables_of_each_row_are_kept_by_two_options(local, options):
+    units = SimpleNamespace(
+        factor=SimpleNamespace(names=("a", "b")), rows=SimpleNamespace(local=local)
+    )
+    assert _to_keep(units) == options

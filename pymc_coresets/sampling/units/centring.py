@@ -118,7 +118,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
                 raise SamplingError(
                     f"{list(units.factor.names)!r} cannot be integrated out: with "
                     f"{len(units.nodes(known.rule))} nodes for each level, the posterior of the "
-                    "other variables has no mode. Keep them as parameters (integrate=False)."
+                    f"other variables has no mode. Keep them as parameters ({_to_keep(units)})."
                 ) from error
             known, judged = better, None
             continue
@@ -368,7 +368,7 @@ class _Sample:
         raise UnsupportedModelError(
             f"{names!r} cannot be integrated out: the error of {len(units.nodes(tried.rule))} "
             f"nodes for each level is {least:.2g} nats, more than {enough:.2g}.{several} Keep them "
-            "as parameters (integrate=False)."
+            f"as parameters ({_to_keep(units)})."
         )
 
     def after_failure(self, known: _Nodes, x: np.ndarray) -> _Nodes | None:
@@ -427,7 +427,7 @@ class _Sample:
             raise UnsupportedModelError(
                 f"{list(single.units.factor.names)!r} cannot be integrated out: levels have "
                 f"{number} modes and more, and {MOST_MODES} at most can have nodes. Keep them as "
-                "parameters (integrate=False), or give them priors that allow fewer."
+                f"parameters ({_to_keep(single.units)}), or give them priors that allow fewer."
             )
         form, rule = self.form(number), rule_to_judge_by(n_dims)
         part, first = group.part(_FOR_JUDGES), rules_to_judge_first_by(n_dims)
@@ -470,6 +470,12 @@ class _Sample:
         parts = single.modes.parts_of_nodes(point, single.sample.rows, nodes).max(axis=0)
         counts = nodes.points[parts > _NEGLIGIBLE, 0]
         return float(counts.min()), float(counts.max())
+
+
+def _to_keep(units: UnitModel) -> str:
+    """Return the options by which the variables of units remain parameters."""
+    is_local = not set(units.factor.names).isdisjoint(units.rows.local)
+    return "integrate=False, allow_local=True" if is_local else "integrate=False"
 
 
 def _trimmed(nodes: _Nodes, lowest: float, highest: float) -> _Nodes:

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from pytensor.graph import (
     Constant,
     FunctionGraph,
@@ -206,7 +207,11 @@ def _like(rv: Variable, parameter: TensorVariable) -> Variable:
 def as_plain_tensor(graph: Variable) -> TensorVariable:
     """Return the graph without labelled dimensions."""
     tensor = graph.values if isinstance(graph, ops.XTensorVariable) else graph
-    return ops.checked_tensor(rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
+    plain = rewrite_graph(tensor, include=("lower_xtensor",), clone=True)
+    # The rewrite keeps constants with dims, and casts them.
+    casts = (v for v in ancestors([plain]) if isinstance(ops.op_of(v), ops.TypeCastingOp))
+    known = {v: pt.constant(c.data) for v in casts if isinstance(c := v.owner.inputs[0], Constant)}
+    return ops.checked_tensor(clone_replace([plain], known)[0] if known else plain)
 
 
 def with_plain_ways(transform: Transform, dims: Sequence[str]) -> Transform:

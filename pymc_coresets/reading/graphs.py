@@ -207,11 +207,13 @@ def _like(rv: Variable, parameter: TensorVariable) -> Variable:
 def as_plain_tensor(graph: Variable) -> TensorVariable:
     """Return the graph without labelled dimensions."""
     tensor = graph.values if isinstance(graph, ops.XTensorVariable) else graph
-    plain = rewrite_graph(tensor, include=("lower_xtensor",), clone=True)
+    plain = ops.checked_tensor(rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
     # The rewrite keeps constants with dims, and casts them.
     casts = (v for v in ancestors([plain]) if isinstance(ops.op_of(v), ops.TypeCastingOp))
-    known = {v: pt.constant(c.data) for v in casts if isinstance(c := v.owner.inputs[0], Constant)}
-    return ops.checked_tensor(clone_replace([plain], known)[0] if known else plain)
+    known: dict[Variable, Variable] = {
+        v: pt.constant(c.data) for v in casts if isinstance(c := v.owner.inputs[0], Constant)
+    }
+    return ops.checked_tensor(clone_replace([plain], known)[0]) if known else plain
 
 
 def with_plain_ways(transform: Transform, dims: Sequence[str]) -> Transform:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pymc as pm
@@ -39,7 +39,6 @@ from pymc_coresets.exceptions import (
     warn_user,
 )
 from pymc_coresets.glm.given_scales.exact_draws import drawn_given_scales, has_scales, may_be_normal
-from pymc_coresets.methods.job import Job
 from pymc_coresets.methods.plain import Exact
 from pymc_coresets.options import flag, generator, one_of, positive_number, whole_number
 from pymc_coresets.predictive.model_data import data_groups
@@ -397,13 +396,12 @@ def _announce(construction: Construction, n_wanted: int) -> None:
     Importance weights then correct the draws: all rows are evaluated at all of them, and at a
     quarter as many for the construction.
     """
-    job = construction.job
-    loglik: LogLikelihood = job.loglikelihood
+    loglik: LogLikelihood = construction.job.loglikelihood
     is_inside = loglik.source is loglik.in_memory and not loglik.observations.integrated
     many = _MANY_PER_DIMENSION * loglik.n_dims
     if not (construction.needs_a_quadratic and is_inside and loglik.n_rows < many):
         return
-    of_rows = 1.25 * n_wanted * loglik.n_rows * _seconds_each(job)
+    of_rows = 1.25 * n_wanted * loglik.n_rows * _seconds_each(construction.samplers.first)
     with doing(
         f"building, sampling and checking a coreset of {loglik.n_rows:,} rows and "
         f"{loglik.n_dims:,} free dimensions"
@@ -411,12 +409,11 @@ def _announce(construction: Construction, n_wanted: int) -> None:
         forecast(of_rows + _PER_NUMBER * n_wanted * loglik.n_dims)
 
 
-def _seconds_each(job: Job[Any]) -> float:
+def _seconds_each(sampler: CoresetSampler) -> float:
     """Return the seconds that a log-likelihood of one row takes."""
-    loglik: LogLikelihood = job.loglikelihood
-    posterior = cast(CoresetSampler, job.posterior)
+    loglik = sampler.loglikelihood
     few = loglik.reading(InMemoryRows.of(loglik.in_memory.take(slice(0, 2_000))))
-    draws = posterior.space.constrain(np.repeat(posterior.start[None], 50, axis=0))
+    draws = sampler.space.constrain(np.repeat(sampler.start[None], 50, axis=0))
     few.sums(draws)  # compiles what the construction needs
     begun = time.perf_counter()
     few.sums(draws)

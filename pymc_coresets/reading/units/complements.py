@@ -1,7 +1,6 @@
 """Log-probabilities of what is censored, without the complement of a complement."""
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import pytensor.scalar as ps
@@ -47,19 +46,19 @@ def _complement(log_probability: Variable) -> Variable | None:
     if isinstance(log_probability, Constant):
         known = np.asarray(log_probability.data, dtype="float64")  # it may be a rounded one
         with np.errstate(all="ignore"):
-            return cast(Variable, pt.constant(np.log(-np.expm1(known))))
+            return ops.checked_tensor(pt.constant(np.log(-np.expm1(known))))
     node = log_probability.owner
     if node is not None and _is(node, ps.Log1mexp):
         [x] = ops.checked_tensors(node.inputs)
-        return cast(Variable, pt.switch(x <= 0.0, x, np.nan))
+        return ops.checked_tensor(pt.switch(x <= 0.0, x, np.nan))
     if node is not None and isinstance(node.op, ops.DimShuffle):
         inner = _complement(node.inputs[0])
-        return None if inner is None else cast(Variable, node.op(inner))
+        return None if inner is None else ops.checked_tensor(node.op(inner))
     if node is not None and _is(node, ps.Switch):
         condition, *cases = node.inputs
         found = [_complement(v) for v in cases]
         if all(v is not None for v in found):
-            return cast(Variable, pt.switch(condition, *found))
+            return ops.checked_tensor(pt.switch(condition, *found))
     return None
 
 

@@ -56,9 +56,7 @@ def judge(source: str, seed: int) -> Verdict:
     try:
         with warnings.catch_warnings(action="ignore"):
             model, options = execute(source)
-            missing = imputed_names(model)
-            reference = without_variables(model, missing) if missing else model
-            points = finite_points(reference, np.random.default_rng(seed))
+            points = finite_points(model, np.random.default_rng(seed))
     except Exception as error:  # noqa: BLE001 - the grammar's own mistake
         return Verdict(NO_MODEL, one_line(error))
     if not points:
@@ -67,8 +65,11 @@ def judge(source: str, seed: int) -> Verdict:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             options |= {"random_seed": seed, "progressbar": False}
-            coreset = built(model, options)
-            compare(reference, coreset, points)
+            coreset, missing = built(model, options), imputed_names(model)
+            if missing:
+                model = without_variables(model, missing)
+                points = finite_points(model, np.random.default_rng(seed))
+            compare(model, coreset, points)
     except CoresetError as error:
         if "Please report it" in error.message:
             return Verdict(WRONG, f"not understood: {error.message}")

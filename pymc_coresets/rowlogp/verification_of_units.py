@@ -133,7 +133,7 @@ class _Densities:
                 f"The log-density of {list(factor.names)!r} and of the rows of level {level} is "
                 f"not what PyMC gives (a difference of {apart[wrong][0]:.3g} nats): the package "
                 "does not understand this model. Keep the variables as parameters "
-                "(integrate=False), and please report it."
+                f"({units.options_to_keep}), and please report it."
             )
 
     def _derived(self, point: _Point) -> np.ndarray:
@@ -168,6 +168,6 @@ def _refuse_changed_rows(
         raise UnsupportedModelError(
             f"The log-likelihood of {units.rows.place(row)} depends on "
             f"{list(units.factor.names)!r} of other levels than its own: they cannot be integrated "
-            "out level by level. Keep them as parameters (integrate=False).",
+            f"out level by level. Keep them as parameters ({units.options_to_keep}).",
             topic="local-latent-variables",
         )

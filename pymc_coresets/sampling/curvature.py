@@ -10,11 +10,11 @@ from scipy.linalg import LinAlgError, cholesky
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling.density import Density
-from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, DenseFactor, factor_of
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, DenseFactor
 from pymc_coresets.sampling.maximisation.central_differences import both_sides
 from pymc_coresets.sampling.maximisation.many_modes import (
+    factors_at,
     maximise_by_curvature,
-    negative_hessians,
     settled_each,
 )
 from pymc_coresets.sampling.maximisation.one_start import (
@@ -207,12 +207,10 @@ def where_flat(density: Density, start: np.ndarray) -> Normal:
     """
     x = start
     for _ in range(_STEPS):
-        [hessian] = negative_hessians(density, x[None], kinks=False)
-        try:
-            around = Normal(x, factor_of(hessian))
-        except (LinAlgError, ValueError):
+        [factor] = factors_at(density, x[None], kinks=False)
+        if factor is None:
             break
-        around, length = moved(around, density)
+        around, length = moved(Normal(x, factor), density)
         if length < _FLAT:
             return around
         if not np.isfinite(length):

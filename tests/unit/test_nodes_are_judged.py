@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pymc_coresets.reading.units.nodes import Rule, rule_to_judge_by, rules_to_judge_first_by
+from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
-from pymc_coresets.sampling.units.centring import _Group, _Nodes, _Sample, _Several, _to_keep
+from pymc_coresets.sampling.units.centring import _Group, _Nodes, _Sample, _Several
 
 N_DIMS, N_UNITS, ENOUGH = 2, 500, 1e-3
 AROUND = heavy_tailed(np.zeros(1), np.eye(1))
@@ -95,7 +96,5 @@ def test_a_part_of_the_units_stands_for_all():
     [((), "integrate=False"), (("z", "b"), "integrate=False, allow_local=True")],
 )
 def test_variables_of_each_row_are_kept_by_two_options(local, options):
-    units = SimpleNamespace(
-        factor=SimpleNamespace(names=("a", "b")), rows=SimpleNamespace(local=local)
-    )
-    assert _to_keep(units) == options
+    factor, rows = SimpleNamespace(names=("a", "b")), SimpleNamespace(local=local)
+    assert UnitModel(rows, factor, None).options_to_keep == options

@@ -58,6 +58,9 @@ def _skewness(bend: np.ndarray) -> np.ndarray:
     return found
 
 
+_SKEWNESS = _skewness(_BENDS)
+
+
 def bends_of(skewness: np.ndarray) -> np.ndarray:
     """Return by how much axes bend whose densities have a skewness, or the most.
 
@@ -66,5 +69,5 @@ def bends_of(skewness: np.ndarray) -> np.ndarray:
     >>> bends_of(np.array([0.0, 0.3, -5.0])).round(2)
     array([ 0.  ,  0.44, -0.95])
     """
-    found: np.ndarray = np.interp(skewness, _skewness(_BENDS), _BENDS)
+    found: np.ndarray = np.interp(skewness, _SKEWNESS, _BENDS)
     return found

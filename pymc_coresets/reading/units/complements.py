@@ -35,7 +35,7 @@ def without_double_complements(graphs: Sequence[Variable]) -> list[Variable]:
 
 
 def _written(node: Apply, inputs: list[Variable]) -> list[Variable] | None:
-    if not _is(node, ps.Log1mexp):
+    if not isinstance(ops.scalar_op_of(node.outputs[0]), ps.Log1mexp):
         return None
     found = _complement(inputs[0])
     return None if found is None or found.type != node.outputs[0].type else [found]
@@ -47,20 +47,16 @@ def _complement(log_probability: Variable) -> Variable | None:
         known = np.asarray(log_probability.data, dtype="float64")  # it may be a rounded one
         with np.errstate(all="ignore"):
             return ops.checked_tensor(pt.constant(np.log(-np.expm1(known))))
-    node = log_probability.owner
-    if node is not None and _is(node, ps.Log1mexp):
+    node, operation = log_probability.owner, ops.scalar_op_of(log_probability)
+    if isinstance(operation, ps.Log1mexp):
         [x] = ops.checked_tensors(node.inputs)
         return ops.checked_tensor(pt.switch(x <= 0.0, x, np.nan))
-    if node is not None and isinstance(node.op, ops.DimShuffle):
+    if isinstance(ops.op_of(log_probability), ops.DimShuffle):
         inner = _complement(node.inputs[0])
         return None if inner is None else ops.checked_tensor(node.op(inner))
-    if node is not None and _is(node, ps.Switch):
+    if isinstance(operation, ps.Switch):
         condition, *cases = node.inputs
         found = [_complement(v) for v in cases]
         if all(v is not None for v in found):
             return ops.checked_tensor(pt.switch(condition, *found))
     return None
-
-
-def _is(node: Apply, kind: type) -> bool:
-    return isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, kind)

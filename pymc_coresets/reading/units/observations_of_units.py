@@ -149,6 +149,12 @@ class UnitModel:
         return cls(rows, factor, UnitDensity.of(rows, factor))
 
     @property
+    def options_to_keep(self) -> str:
+        """The options by which the variables of units remain parameters."""
+        is_local = not set(self.factor.names).isdisjoint(self.rows.local)
+        return "integrate=False, allow_local=True" if is_local else "integrate=False"
+
+    @property
     def levels(self) -> np.ndarray:
         """The levels that have rows: these are the units."""
         return np.unique(self.factor.level_of_row)

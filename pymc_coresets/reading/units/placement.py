@@ -191,13 +191,19 @@ class Surface:
         ]
         return slopes, rows
 
+    def _moved(
+        self, graphs: Sequence[Variable], columns: Sequence[Variable]
+    ) -> list[TensorVariable]:
+        """Return graphs such as `derivatives` where the units are at other places, one of each."""
+        given: dict[Variable, Variable] = dict(zip(self.columns, columns, strict=True))
+        return ops.checked_tensors(clone_replace(graphs, given, rebuild_strict=False))
+
     def after_step(self, state: _State, widths: Sequence[TensorVariable]) -> _State:
         """Return the state after a step is tried; units that do not go on stay as they are."""
         trial = [z + state.part * d for z, d in zip(state.place, state.step, strict=True)]
         slopes, rows = self.derivatives
         flat = [self.height, *slopes, *(a for row in rows for a in row)]
-        given: dict[Variable, Variable] = dict(zip(self.columns, trial, strict=True))
-        height, *derived = ops.checked_tensors(clone_replace(flat, given, rebuild_strict=False))
+        height, *derived = self._moved(flat, trial)
         slope, hessian = derived[: self.n_dims], Root.of(derived[self.n_dims :])
         root = _cholesky(hessian, widths)
         finite = [pt.switch(pt.isnan(s) | pt.isinf(s), 0.0, s) for s in slope]
@@ -222,8 +228,7 @@ class Surface:
         foreseen = ops.checked_tensor(sum(pt.square(s) for s in white)) / 2
         beyond = root.solved_above([s + pt.switch(s < 0, -1.0, 1.0) for s in white])
         trial = [z + d for z, d in zip(state.place, beyond, strict=True)]
-        given: dict[Variable, Variable] = dict(zip(self.columns, trial, strict=True))
-        there = clone_replace([self.height], given, rebuild_strict=False)[0]
+        [there] = self._moved([self.height], trial)
         # A width beyond the end of the step, along each axis, a normal density has lost half a nat
         # again.  If much more is lost, the curvature is that of a flat place, or the step leads too
         # far: then widths are at most those in the middle of the posterior, and the step six.

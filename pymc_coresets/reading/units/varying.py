@@ -9,6 +9,7 @@ from pytensor.graph import Constant, Variable
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.reading.known import without_views
 from pymc_coresets.reading.units.ragged import Collect
 
 
@@ -85,6 +86,5 @@ def _may_lose(parts: Sequence[Variable | None], inputs: Sequence[Variable]) -> b
 
 
 def _is_impossible(case: Variable) -> bool:
-    while case.owner is not None and isinstance(case.owner.op, ops.DimShuffle):
-        case = case.owner.inputs[0]
+    case = without_views(case)
     return isinstance(case, Constant) and bool(np.isneginf(case.data).all())

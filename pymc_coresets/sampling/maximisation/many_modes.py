@@ -170,7 +170,7 @@ def settled_each(density: Density, points: np.ndarray) -> list[Normal | Sampling
     """
     if not len(points):
         return []
-    factors = _factors(density, points)
+    factors = factors_at(density, points, kinks=True)
     known = np.array([i for i, factor in enumerate(factors) if factor is not None], dtype=np.int64)
     some = [factor for factor in factors if factor is not None]
     if not some:
@@ -183,16 +183,16 @@ def settled_each(density: Density, points: np.ndarray) -> list[Normal | Sampling
         if is_mode and np.abs(factor.whiten(mode - points[i])).max() > _MOVED:
             moved.append((i, mode))
     if moved:
-        anew = _factors(density, np.stack([mode for _, mode in moved]))
+        anew = factors_at(density, np.stack([mode for _, mode in moved]), kinks=True)
         for (i, mode), own in zip(moved, anew, strict=True):
             found[i] = SamplingError(_NOT_PROPER) if own is None else Normal(mode, own)
     return found
 
 
-def _factors(density: Density, points: np.ndarray) -> list[CholeskyFactor | None]:
-    """Return Cholesky factors of the negative Hessians; None where one is not definite."""
+def factors_at(density: Density, points: np.ndarray, *, kinks: bool) -> list[CholeskyFactor | None]:
+    """Return Cholesky factors of `negative_hessians`; None where one is not definite."""
     found: list[CholeskyFactor | None] = [None] * len(points)
-    for i, hessian in enumerate(negative_hessians(density, points, kinks=True)):
+    for i, hessian in enumerate(negative_hessians(density, points, kinks=kinks)):
         if np.isfinite(hessian).all():
             with suppress(LinAlgError):
                 found[i] = factor_of(hessian)

@@ -118,7 +118,8 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
                 raise SamplingError(
                     f"{list(units.factor.names)!r} cannot be integrated out: with "
                     f"{len(units.nodes(known.rule))} nodes for each level, the posterior of the "
-                    f"other variables has no mode. Keep them as parameters ({_to_keep(units)})."
+                    "other variables has no mode. Keep them as parameters "
+                    f"({units.options_to_keep})."
                 ) from error
             known, judged = better, None
             continue
@@ -127,7 +128,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
         if judged is None or np.abs(judged.whiten(x)).max() > _NEAR:
             with doing("choosing how many nodes are enough"):
                 chosen, judged = sample.sufficient(known, around, enough), around
-        if chosen.is_finer(known):
+        if chosen.is_finer(known):  # mostly their middle is so near that no search is needed
             known, form = chosen, sample.form(chosen.n_modes)
             middle, length = moved(around, form.density(known.rule, x))
             if not length <= _NEAR:
@@ -368,7 +369,7 @@ class _Sample:
         raise UnsupportedModelError(
             f"{names!r} cannot be integrated out: the error of {len(units.nodes(tried.rule))} "
             f"nodes for each level is {least:.2g} nats, more than {enough:.2g}.{several} Keep them "
-            f"as parameters ({_to_keep(units)})."
+            f"as parameters ({units.options_to_keep})."
         )
 
     def after_failure(self, known: _Nodes, x: np.ndarray) -> _Nodes | None:
@@ -427,7 +428,8 @@ class _Sample:
             raise UnsupportedModelError(
                 f"{list(single.units.factor.names)!r} cannot be integrated out: levels have "
                 f"{number} modes and more, and {MOST_MODES} at most can have nodes. Keep them as "
-                f"parameters ({_to_keep(single.units)}), or give them priors that allow fewer."
+                f"parameters ({single.units.options_to_keep}), or give them priors that allow "
+                "fewer."
             )
         form, rule = self.form(number), rule_to_judge_by(n_dims)
         part, first = group.part(_FOR_JUDGES), rules_to_judge_first_by(n_dims)
@@ -470,12 +472,6 @@ class _Sample:
         parts = single.modes.parts_of_nodes(point, single.sample.rows, nodes).max(axis=0)
         counts = nodes.points[parts > _NEGLIGIBLE, 0]
         return float(counts.min()), float(counts.max())
-
-
-def _to_keep(units: UnitModel) -> str:
-    """Return the options by which the variables of units remain parameters."""
-    is_local = not set(units.factor.names).isdisjoint(units.rows.local)
-    return "integrate=False, allow_local=True" if is_local else "integrate=False"
 
 
 def _trimmed(nodes: _Nodes, lowest: float, highest: float) -> _Nodes:

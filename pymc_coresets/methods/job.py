@@ -148,15 +148,15 @@ def draws_around_mode(n_dims: int, n_terms: int) -> int:
 def draws_to_certify(n_terms: int) -> int:
     """Return the number of fresh draws that certify a coreset: 400, or 200 for large data.
 
-    With more than two million rows, 400 draws would cost more than the whole construction.
+    With more than half a million terms, 400 draws would cost more than the whole construction.
 
     Examples
     --------
-    >>> draws_to_certify(10**6), draws_to_certify(10**7)
+    >>> draws_to_certify(10**5), draws_to_certify(10**6)
     (400, 200)
     """
     # Near the tolerance, the standard error of J is 7 to 15 % with 400 draws, 10 to 20 % with 200.
-    return 400 if n_terms <= _FEW_DRAWS_FROM else 200
+    return 400 if n_terms <= 500_000 else 200
 
 
 def candidates_to_keep(n_dims: int, size: int, n_draws: int, n_units: int | None = None) -> int:

@@ -42,7 +42,7 @@ class RiemannianPursuit:
     draws.  The first draws come from a normal distribution, a tenth of them from a t distribution,
     with the mode and curvature of the posterior of all rows, which take a few dozen gradients.  One
     pass over the data at these draws is enough to choose the rows, and one more, at fresh draws of
-    the coreset's own posterior (400, or 200 with more than two million rows), to measure their
+    the coreset's own posterior (400, or 200 with more than half a million), to measure their
     accuracy.  If the tolerance is not met, or the posterior has no mode (as in many hierarchies),
     rounds follow: draws from the coreset's own posterior, which comes closer to the full one with
     every round, one pass over the data, and one pursuit.

@@ -17,6 +17,7 @@ X, W, SIZES = pt.matrix("x", shape=(None, 3)), pt.matrix("w", shape=(None, 3)), 
 VALUES = np.random.default_rng(1).normal(size=(4, 3))
 WEIGHTS, N_ROWS = np.random.default_rng(2).normal(size=(6, 3)), np.array([1, 0, 3, 2])
 SHIFTS = pt.constant([0.0, 1.0])
+ROOT = pt.constant(np.array([[2.0, 0.0, 0.0], [0.5, 1.5, 0.0], [-1.0, 0.3, 0.7]]))
 FIXED = pt.constant([0.5, -1.0, 2.0])
 
 GRAPHS = {
@@ -30,6 +31,8 @@ GRAPHS = {
     "rows": collect((spread(X, SIZES) * W).sum(axis=1), SIZES),
     "a running sum": X.cumsum(axis=1).sum(axis=1),
     "a running product": pt.log(pt.square(X).cumprod(axis=1))[:, 2],
+    "a triangular system": pt.linalg.solve_triangular(ROOT, X, lower=True, b_ndim=1).sum(axis=1),
+    "one from below": (pt.linalg.solve_triangular(ROOT.T, X, b_ndim=1) ** 2).sum(axis=1),
     "an axis that is moved": pt.expand_dims(X, 1).sum(axis=2)[:, 0],
 }
 CUTS = pt.vector("cuts", shape=(4,))
@@ -78,6 +81,9 @@ WHOLE = {
     "a running sum over units": X.cumsum(axis=0).sum(axis=1),
     "a sum over units": X.sum(axis=0),
     "products of pairs": ((X[:, :, None] - X[:, None, :]) * W[:3]).sum(axis=(1, 2)),
+    "a system of ones": pt.linalg.solve_triangular(
+        ROOT, X, lower=True, b_ndim=1, unit_diagonal=True
+    ).sum(axis=1),
     "parts of other lengths": (pt.join(1, X[:, :1], X @ W[:3, :2]) * X).sum(axis=1),
 }
 

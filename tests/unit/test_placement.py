@@ -7,7 +7,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.graph import vectorize_graph
+from pytensor.graph import graph_inputs, vectorize_graph
 from scipy.special import lambertw
 
 from pymc_coresets.loops.fused_loops import loop_mode
@@ -62,6 +62,16 @@ def placing() -> Any:
 
 def found_at(rate: float, **data: np.ndarray) -> np.ndarray:
     return np.array(placing()(rate, *(DATA | data).values()))
+
+
+def test_what_no_unit_changes_is_computed_outside():
+    z, rate = pt.vector("z"), pt.exp(2.0 * RATE)
+    own = Surface([z], collect(Y * spread(rate * z, SIZES), SIZES) - z**2, SIZES, {}, {Y: 0})
+    common = [v for v in own.others if v not in (Y, SIZES)]
+    assert RATE not in common
+    assert [v for v in graph_inputs(common) if v not in common and v.name] == [RATE]
+    inner = set(graph_inputs([*own.placement.graphs.step, *own.placement.graphs.end]))
+    assert RATE not in inner
 
 
 RATES = [0.0, 1.0, -4.0, 6.0, -30.0]

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pytensor.graph import vectorize_graph
+from pytensor.graph import graph_inputs, vectorize_graph
 
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.units.ragged import (
@@ -15,6 +15,7 @@ from pymc_coresets.reading.units.ragged import (
     collect,
     in_common_operations,
     spread,
+    without_filled,
 )
 from tests.modes import PLAIN_MODE
 
@@ -106,6 +107,35 @@ def test_second_derivatives_pass_through():
     values, n = np.array([0.3, -1.0, 0.5, 0.2, 2.0]), SIZES
     expected = np.exp(n * values**2) * (4 * (n * values) ** 2 + 2 * n)
     np.testing.assert_allclose(f(values, SIZES), expected, rtol=1e-13)
+
+
+def test_arrays_filled_with_a_number_are_not_computed():
+    """Where only elementwise operations need them: a running sum needs the array."""
+    x, weights, sizes = pt.dvector("x"), pt.dvector("weights"), pt.lvector("sizes")
+    per_unit = collect(weights * pt.exp(x), sizes)
+    total = per_unit.sum() + pt.cumsum(spread(pt.full_like(per_unit, 2.0), sizes)).sum()
+    slopes = pytensor.grad(total, [x, weights])
+    found = without_filled(slopes)
+    values, own, ones = RNG.normal(size=N_ROWS), RNG.normal(size=N_ROWS), [SIZES]
+    for graph, before in zip(found, slopes, strict=True):
+        assert sizes in graph_inputs([before])
+        assert sizes not in graph_inputs([graph])
+        f, g = (
+            pytensor.function([x, weights, sizes], out, mode=PLAIN_MODE, on_unused_input="ignore")
+            for out in (graph, before)
+        )
+        np.testing.assert_allclose(f(values, own, *ones), g(values, own, *ones), rtol=1e-14)
+    [whole] = without_filled([pt.cumsum(spread(pt.full_like(per_unit, 2.0), sizes))])
+    f = pytensor.function([x, weights, sizes], whole, mode=PLAIN_MODE)
+    np.testing.assert_array_equal(f(values, own, SIZES), 2.0 * np.arange(1, N_ROWS + 1))
+
+
+def test_values_of_too_few_units_are_refused():
+    x, sizes = pt.dvector("x"), pt.lvector("sizes")
+    function = pytensor.function([sizes, x], 2.0 * spread(x, sizes), mode=loop_mode(1))
+    np.testing.assert_array_equal(function(np.array([2, 1]), np.arange(2.0)), [0.0, 0.0, 2.0])
+    with pytest.raises(ValueError, match="values of 1 units, but sizes of 2"):
+        function(np.array([2, 1]), np.zeros(1))
 
 
 def test_draws_are_new_axes_of_one_operation():

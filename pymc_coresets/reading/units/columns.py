@@ -164,13 +164,13 @@ def _apart(
         return _joined(op.axis, inputs, stacks)
     if isinstance(op, ops.Elemwise):
         return _of_elementwise(op, inputs, stacks)
+    if isinstance(op, ops.Blockwise) and isinstance(op.core_op, ops.SolveTriangular):
+        return _solved(op.core_op, inputs[0], stacks.get(inputs[1]))
     stack = stacks.get(inputs[0]) if inputs else None
     if stack is None:
         return None
     if isinstance(op, ops.LogSumExp | ops.LogSoftmax | ops.Softmax | ops.CAReduce):
         return _reduced(node, stack)
-    if isinstance(op, ops.Split):
-        return _split(inputs[1], stack) if op.axis == stack.axis else None
     if isinstance(op, ops.Subtensor):
         return _indexed(op, inputs[1:], stack)
     if isinstance(op, ops.AdvancedSubtensor):
@@ -189,7 +189,9 @@ def _joined(
 
 
 def _one_by_one(op: Op, inputs: Sequence[TensorVariable], stack: _Stack) -> Sequence[_Part] | None:
-    """Apply an operation to each part, if it leaves their axis alone, or is a running sum."""
+    """Apply an operation to each part, if it leaves their axis alone; cut or add up parts."""
+    if isinstance(op, ops.Split):
+        return _split(inputs[1], stack) if op.axis == stack.axis else None
     if isinstance(op, ops.CumOp):
         return _running(op, stack)
     if isinstance(op, Spread | Collect):
@@ -302,6 +304,22 @@ def _reduced(node: Apply, stack: _Stack) -> Sequence[_Part] | None:
         for part, length in zip(stack.parts, stack.lengths, strict=True)
     ]
     return [reduce(pair, each)]
+
+
+def _solved(
+    op: ops.SolveTriangular, a: TensorVariable, stack: _Stack | None
+) -> Sequence[_Part] | None:
+    """Return the solution of a triangular system of one right-hand side, entry by entry."""
+    if stack is None or op.unit_diagonal or op.b_ndim != 1:
+        return None
+    if stack.axis != stack.parts[0].type.ndim - 1 or any(length != 1 for length in stack.lengths):
+        return None
+    found: dict[int, TensorVariable] = {}
+    n = len(stack.parts)
+    for i in range(n) if op.lower else reversed(range(n)):
+        left = stack.parts[i] - sum(a[..., i, j, None] * x for j, x in found.items())
+        found[i] = ops.checked_tensor(left / a[..., i, i, None])
+    return [stack._replace(parts=[found[i] for i in range(n)])]
 
 
 def _running(op: ops.CumOp, stack: _Stack) -> Sequence[_Part] | None:

@@ -12,10 +12,11 @@ graph whose gradient is taken.
 
 # ruff: noqa: ARG002, ARG001 (PyTensor determines the arguments of its methods and callbacks)
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,8 +36,9 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import Shapes, Storage
 from pymc_coresets.loops.direct_calls import direct_call
 from pymc_coresets.loops.fused_loops import Kernel
-from pymc_coresets.reading.folding import numpy_function, rewritten_by
-from pymc_coresets.reading.units.ragged import in_common_operations
+from pymc_coresets.reading.folding import numpy_function, rewritten_by, simplified
+from pymc_coresets.reading.known import without_views
+from pymc_coresets.reading.units.ragged import in_common_operations, without_filled
 from pymc_coresets.reading.units.varying import varying_terms
 
 #: Length of a step, in widths of the density, that is the last.
@@ -157,13 +159,6 @@ class Surface:
     axes: Mapping[Variable, int]
     of_members: Mapping[Variable, int]
 
-    @cached_property
-    def others(self) -> list[Variable]:
-        """The inputs besides the columns."""
-        every = dict.fromkeys(graph_inputs([self.density]))
-        own = set(self.columns)
-        return [v for v in every if v not in own and not isinstance(v, Constant)]
-
     @property
     def n_dims(self) -> int:
         """Number of variables of a unit, q."""
@@ -180,7 +175,7 @@ class Surface:
         return varying_terms(self.density, self.columns)
 
     @cached_property
-    def derivatives(self) -> tuple[list[TensorVariable], list[list[TensorVariable]]]:
+    def derivatives(self) -> tuple[Sequence[TensorVariable], Sequence[Sequence[TensorVariable]]]:
         """The gradients by their entries, and the lower triangles of the Hessians."""
         slopes = ops.checked_tensors(pt.grad(self.height.sum(), list(self.columns)))
         rows = [
@@ -189,7 +184,9 @@ class Surface:
             )
             for j, slope in enumerate(slopes)
         ]
-        return slopes, rows
+        flat = without_filled([*slopes, *(a for row in rows for a in row)])
+        flat = ops.checked_tensors(simplified(flat))
+        return flat[: self.n_dims], Root.of(flat[self.n_dims :]).entries
 
     def _moved(
         self, graphs: Sequence[Variable], columns: Sequence[Variable]
@@ -250,6 +247,16 @@ class Surface:
     @cached_property
     def placement(self) -> "Placement":
         """The operation that finds the modes."""
+        graphs, others = self._written
+        return Placement(graphs, [self._role(v) for v in others], self.n_dims)
+
+    @property
+    def others(self) -> list[Variable]:
+        """What the operation takes besides centres and factors: see `_sources`."""
+        return self._written[1]
+
+    @cached_property
+    def _written(self) -> tuple["_Graphs", list[Variable]]:
         n_dims = self.n_dims
         factor = pt.tensor("factor", dtype="float64", shape=(None, n_dims, n_dims))
         widths = [factor[:, j, j] for j in range(n_dims)]
@@ -258,14 +265,16 @@ class Surface:
         state = _State.of(flat, n_dims)
         with ops.compiling():
             step = self.after_step(state, widths).flat
-            end = self.end(state, widths)
-        given = [v.type() for v in self.others]  # of shared variables there are no inputs
-        known: dict[Variable, Variable] = dict(zip(self.others, given, strict=True))
-        every = ops.checked_tensors(clone_replace([*step, *end], known, rebuild_strict=False))
-        graphs = _Graphs(
-            factor, tuple(given), tuple(flat), tuple(every[: len(step)]), tuple(every[len(step) :])
-        )
-        return Placement(graphs, [self._role(v) for v in self.others], n_dims)
+            every = [*step, *self.end(state, widths)]
+        data = [self.sizes, *self.axes, *self.of_members]
+        others = _sources(every, [factor, *flat, *data])
+        others += [v for v in graph_inputs(every) if v in data]
+        given = [v.type() for v in others]  # of shared variables there are no inputs
+        known: dict[Variable, Variable] = dict(zip(others, given, strict=True))
+        every = ops.checked_tensors(clone_replace(every, known, rebuild_strict=False))
+        n = len(step)
+        graphs = _Graphs(factor, tuple(given), tuple(flat), tuple(every[:n]), tuple(every[n:]))
+        return graphs, others
 
     def _role(self, variable: Variable) -> "_Role":
         """Return what an input has along which axis."""
@@ -274,6 +283,28 @@ class Surface:
         if variable in self.axes or variable is self.sizes:
             return _Role("units", self.axes.get(variable, 0), is_size=variable is self.sizes)
         return _Role("draws")
+
+
+def _sources(graphs: Sequence[Variable], of_units: Iterable[Variable]) -> list[Variable]:
+    """Return what graphs of units take from elsewhere, computed as far as units do not matter.
+
+    It is then computed once for all blocks of units, and for the log-densities at nodes.
+
+    Parameters
+    ----------
+    graphs : sequence of Variable
+    of_units : iterable of Variable
+        Inputs that have an entry for each unit, or row.
+    """
+    own, fixed, found = set(of_units), set[Variable](), dict[Variable, None]()
+    for node in ops.io_toposort([], graphs):
+        inputs = [v for v in node.inputs if not isinstance(v, Constant) and v not in fixed]
+        if not inputs:
+            fixed.update(node.outputs)
+        elif not own.isdisjoint(inputs):
+            own.update(node.outputs)
+            found |= dict.fromkeys(without_views(v) for v in inputs if v not in own)
+    return [*found]
 
 
 class _Role(NamedTuple):
@@ -445,11 +476,11 @@ class Placement(Op):
             going = _State.of(flat, self.n_dims).going
             if not going.any():
                 break
-            if number < 2 or going.mean() > 0.5:
+            some = [np.flatnonzero(going.any(axis=a)) for a in _other_axes(going.ndim)]
+            if prod(map(len, some)) > 0.5 * going.size:
                 flat = [np.asarray(a) for a in at_all(*flat)]
                 continue
-            # Only some go on.
-            which = np.ix_(*(np.flatnonzero(going.any(axis=a)) for a in _other_axes(going.ndim)))
+            which = np.ix_(*some)
             own = self._part(given, [index.ravel() for index in which])
             few = _State.of([a[which] for a in flat], self.n_dims)
             left = self._stepped(few, own, step, most - number)

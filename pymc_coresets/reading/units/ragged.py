@@ -103,8 +103,7 @@ class Collect(_Ragged):
 class UnitOfRow(Op):
     """The unit of each row: of the numbers of rows of units, (n,), those of units, (R,).
 
-    They are unsigned, since loops would look for negative ones.  These do not look for units that
-    do not exist, either: the second input is how many there are.
+    They are unsigned, since loops would look for negative ones.
     """
 
     __props__ = ()
@@ -119,10 +118,36 @@ class UnitOfRow(Op):
 
     def perform(self, node: Apply, inputs: Sequence[np.ndarray], output_storage: Storage) -> None:
         """See `Op`."""
-        sizes, n_units = inputs
+        [sizes] = inputs
+        output_storage[0][0] = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
+
+
+class WithinUnits(Op):
+    """Units of rows, which loops do not look for: values have to be there for as many as have rows.
+
+    Its inputs are the result of `UnitOfRow`, the numbers of rows of units, and of how many units
+    there are values.
+    """
+
+    __props__ = ()
+
+    def __init__(self) -> None:
+        self.view_map = {0: [0]}
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """See `Op`."""
+        return Apply(self, list(inputs), [inputs[0].type()])
+
+    def infer_shape(self, node: Apply, shapes: Shapes) -> list[tuple[Variable, ...]]:
+        """See `Op`: shapes are known without the values."""
+        return [shapes[0]]
+
+    def perform(self, node: Apply, inputs: Sequence[np.ndarray], output_storage: Storage) -> None:
+        """See `Op`."""
+        units, sizes, n_units = inputs
         if len(sizes) != n_units:
             raise ValueError(f"There are values of {n_units} units, but sizes of {len(sizes)}.")
-        output_storage[0][0] = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
+        output_storage[0][0] = units
 
 
 @as_index.register
@@ -131,8 +156,9 @@ def _(op: Spread, node: Apply) -> TensorVariable | None:
     x, sizes = ops.checked_tensors(node.inputs)
     if op.n_after:
         return None
-    index = (slice(None),) * (x.type.ndim - 1)
-    return ops.checked_tensor(x[(*index, UnitOfRow()(sizes, x.shape[-1]))])
+    before = (slice(None),) * (x.type.ndim - 1)
+    # The units of rows are known once for all draws.
+    return ops.checked_tensor(x[(*before, WithinUnits()(UnitOfRow()(sizes), sizes, x.shape[-1]))])
 
 
 @direct_call.register
@@ -222,6 +248,45 @@ def _by_index(node: Apply, inputs: Sequence[Variable]) -> list[Variable] | None:
         return [x[index]]
     shape = [sizes.shape[0] if i == axis else x.shape[i] for i in range(x.type.ndim)]
     return [pt.zeros(shape, dtype=x.type.dtype)[index].inc(x)]
+
+
+def without_filled(graphs: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """Let operations take one number, instead of arrays of units or rows that are filled with it.
+
+    As gradients have: a sum would be computed for its shape alone.
+
+    Examples
+    --------
+    >>> x, sizes = pt.vector("x"), pt.lvector("sizes")
+    >>> [slope] = without_filled([pt.grad(collect(x**2, sizes).sum(), x)])
+    >>> slope.eval({x: [1.0, 2.0, 3.0]})
+    array([2., 4., 6.])
+    """
+    numbers: dict[Variable, TensorVariable] = {}
+
+    def number_of(node: Apply, inputs: Sequence[Variable]) -> TensorVariable | None:
+        """Return what fills the output of a node, of length 1 along some of its axes."""
+        few = [numbers.get(v, v) for v in inputs]
+        if isinstance(node.op, Spread):
+            axis = few[0].type.ndim - 1 - node.op.n_after
+            return ops.checked_tensor(few[0]) if few[0].type.shape[axis] == 1 else None
+        if not isinstance(node.op, ops.Elemwise):
+            return None
+        if isinstance(node.op.scalar_op, ps.Second):
+            return ops.checked_tensor(few[1])
+        return None if few == [*inputs] else ops.checked_tensor(node.op(*few))
+
+    def write(node: Apply, inputs: Sequence[Variable]) -> list[Variable] | None:
+        found = number_of(node, inputs)
+        if found is None:
+            return None
+        if found.type.broadcastable == node.outputs[0].type.broadcastable:
+            return [found]
+        [whole] = node.clone_with_new_inputs(inputs).outputs
+        numbers[whole] = found
+        return [whole]
+
+    return ops.checked_tensors(rewritten_by(write, graphs))
 
 
 def spread(x: TensorVariable, sizes: TensorVariable, axis: int = 0) -> TensorVariable:

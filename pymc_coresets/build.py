@@ -324,8 +324,8 @@ class Construction:
 
     @property
     def needs_a_quadratic(self) -> bool:
-        """Whether it was left to the model which method is used, and a quadratic is next."""
-        return self.request.automatic and isinstance(self.method, ControlVariates)
+        """Whether a quadratic is next, though no option asks for a coreset."""
+        return not self.request.asks_for_coreset and isinstance(self.method, ControlVariates)
 
     def built(self, *, probes: bool = True) -> _Construction:
         """Run the method; without probes, lines beyond the draws are left to a check."""

@@ -272,7 +272,6 @@ def sample(
     show = flag("progressbar", build_options.get("progressbar", True))
     full, rng = full_model(model), generator(random_seed)
     build_options |= {"tolerance": tolerance, "random_seed": rng}
-    is_few = on_failure != "raise" and time_budget is None and _may_go_to_nuts(full, build_options)
     deadline = math.inf
     if time_budget is not None:
         time_budget = positive_number("time_budget", time_budget)
@@ -283,10 +282,12 @@ def sample(
         forecasts_to(partial(tell, show=show)),
         one_blas_thread(),
     ):
+        request = requested(full, **build_options)
+        is_left = on_failure != "raise" and time_budget is None and _left_to_nuts(request)
         try:
             with report.part("build"):
                 n_wanted = sizes["draws"] * sizes["chains"]
-                built = _built(requested(full, **build_options), n_wanted, is_few=is_few)
+                built = _built(request, n_wanted, with_all_units=not is_left)
             number = int(random_seed) if isinstance(random_seed, int | np.integer) else None
             with until(deadline, _NO_DRAWS):
                 if isinstance(built, AroundMode):
@@ -296,40 +297,44 @@ def sample(
                 else:
                     drawn = _of_coreset(replace(built, random_seed=number), sizes, rng, report)
             failure = "" if drawn.verdict.level.reliable else drawn.verdict.text
+            takes_all = bool(failure) and on_failure == "nuts"
         except (UnsupportedModelError, SamplingError, OutOfTimeError) as error:
-            if not (on_failure == "nuts" or is_few):
+            failure, takes_all = error.message, on_failure == "nuts" or is_left
+            if not takes_all:
                 raise
-            on_failure = "nuts"
-            failure = error.message
-        if failure and on_failure == "raise":
-            raise CoresetError(failure, topic="draws")
-        if failure and on_failure == "nuts":
+        if takes_all:
             own = sizes | ({} if nuts_sampler is None else {"nuts_sampler": nuts_sampler})
             limit = "" if time_budget is None else ", without a limit of time"
             tell(f"pm.sample takes all rows now{limit}. {failure}", show=show)
             with report.part("sample"):
-                idata = pm.sample(model=full, random_seed=rng, progressbar=show, **own)
-            text = f"Draws of the full posterior, because no coreset serves. {failure}"
-            verdict = Verdict(Level.UNJUDGED, Reason.ALL_ROWS, text)
-            drawn = _Answer(idata, "pm.sample on all rows", verdict, divergence=0.0)
-    if failure and on_failure == "warn":
+                drawn = _of_all_rows(full, own | {"random_seed": rng, "progressbar": show}, failure)
+        elif failure and on_failure == "raise":
+            raise CoresetError(failure, topic="draws")
+    if failure and not takes_all:
         other = "" if elsewhere else " With on_failure='nuts', pm.sample takes all rows instead."
         warn_user(f"{failure}{other}")
     return _described(drawn, full, report.seconds, show=show)
 
 
-def _may_go_to_nuts(model: pm.Model, options: Mapping[str, object]) -> bool:
-    """Whether rows are few, also for the free dimensions, and no option asks for a coreset.
+def _left_to_nuts(request: Request) -> bool:
+    """Whether rows are few, also for the free dimensions, and nothing is said of how to read them.
 
     A coreset hardly helps then, and chains of all rows take no longer than a construction would.
     """
-    chosen = ("method", "size", "weighting", "observed", "dim", "rows", "allow_local", "executor")
-    is_named = options.get("integrate", "auto") not in ("auto", False)
-    if is_named or any(options.get(name) is not None for name in chosen):
+    model, wanted = request.model, request.reading
+    if request.asks_for_coreset or wanted.observed is not None or wanted.dim is not None:
         return False
     shapes = [shapes_of(variables) for variables in (model.observed_RVs, model.free_RVs)]
     n_rows, n_dims = (sum(map(math.prod, found)) for found in shapes)
     return 0 < n_rows <= min(_FEW_ROWS_FOR_NUTS, FEW_PER_DIMENSION * n_dims - 1)
+
+
+def _of_all_rows(model: pm.Model, options: Mapping[str, Any], reason: str) -> _Answer:
+    """Sample a model itself, because no coreset serves, for some reason."""
+    idata = pm.sample(model=model, **options)
+    text = f"Draws of the full posterior, because no coreset serves. {reason}"
+    verdict = Verdict(Level.UNJUDGED, Reason.ALL_ROWS, text)
+    return _Answer(idata, "pm.sample on all rows", verdict, divergence=0.0)
 
 
 def _described(
@@ -355,13 +360,13 @@ def _not_drawn(model: pm.Model, posterior: xr.Dataset) -> list[str]:
     return [v.name for v in model.unobserved_RVs if v.name not in known]
 
 
-def _built(request: Request, n_wanted: int, *, is_few: bool) -> Coreset | AroundMode:
+def _built(request: Request, n_wanted: int, *, with_all_units: bool) -> Coreset | AroundMode:
     """Build a coreset, unless draws of a known distribution make it unnecessary.
 
     Raises
     ------
     UnsupportedModelError
-        Also if rows are few, and all units of them would be kept beside many other variables.
+        Also if all units would be kept beside many other variables, unless they may be.
     """
     request, begun = with_rows_inside(request), time.perf_counter()
     exact = _given_scales(request, n_wanted)
@@ -371,7 +376,7 @@ def _built(request: Request, n_wanted: int, *, is_few: bool) -> Coreset | Around
         drawn = _around_mode(construction, n_wanted)
         if drawn is not None:
             return drawn
-        if is_few:
+        if not with_all_units:
             _refuse_all_units(construction)
         _announce(construction, n_wanted)
         found = construction.built(probes=False)  # the check looks along them
@@ -428,8 +433,7 @@ def _given_scales(request: Request, n_wanted: int) -> AroundMode | None:
     not take long.  They leave the request's random numbers as they are.
     """
     wanted, model = request.reading, request.model
-    is_known = wanted.rows is not None or wanted.integrate != "auto" or wanted.allow_local
-    if is_known or not request.automatic:
+    if request.asks_for_coreset or wanted.integrate is False:
         return None
     is_few = sum(map(math.prod, shapes_of(model.free_RVs))) <= FEW_DIMENSIONS
     if is_few and not has_scales(model):

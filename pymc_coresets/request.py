@@ -50,6 +50,16 @@ class Request:
     progressbar : bool
     automatic : bool
         Whether the model decides which method is used.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.build import requested
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=[0.0, 1.0])
+    >>> asked = requested(model), requested(model, size=1), requested(model, integrate="mu")
+    >>> [request.asks_for_coreset for request in asked]
+    [False, True, True]
     """
 
     model: pm.Model
@@ -93,6 +103,16 @@ class Request:
             automatic=method == "auto" and size is None,
             model=full_model(model),
         )
+
+    @property
+    def asks_for_coreset(self) -> bool:
+        """Whether an option says how rows are chosen, or what a row is: other draws would not do.
+
+        Which terms are observed, and that levels' variables are left alone, is said of any draws.
+        """
+        wanted = self.reading
+        own = wanted.rows is not None or wanted.allow_local or wanted.named is not None
+        return own or not self.automatic
 
     def after(self, seconds: float) -> "Request":
         """Return the same with what is left of its time_budget after so many seconds."""

@@ -186,6 +186,24 @@ def test_nodes_in_tails_may_be_where_a_scale_is_zero_or_infinite_by_rounding():
         np.testing.assert_allclose(loglik_of(found)(x), by_grid(found, x), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "is_known"),
+    [(40.0, np.inf, True), (1.0, 1.6, False), (-0.1, 0.1, False), (5.0, np.inf, False)],
+)
+def test_a_density_that_is_infinite_where_it_counts_has_no_integral(start, end, is_known):
+    def logp(value, z):
+        return pt.switch((z >= start) & (z <= end), np.inf, -pt.square(value - z) / 2)
+
+    y = np.linspace(-0.5, 0.5, 4)
+    with pm.Model() as model:
+        z = pm.Normal("z", 0, pm.HalfNormal("w"), shape=4)
+        pm.CustomDist("y", z, logp=logp, observed=y)
+    for rule in (Rule(401, tails=True), Rule(121, tails=True)):
+        found = loglik_of(nodes_at(read(model, "z"), rule))(np.array([0.0]))
+        expected = norm.logpdf(y, 0, 2**0.5) + np.log(2 * np.pi) / 2
+        np.testing.assert_allclose(found, expected if is_known else -np.inf, rtol=1e-7)
+
+
 def test_nodes_around_two_modes_of_two_variables_are_as_good_as_around_one():
     """Units around one mode have moments besides, which those around several lack."""
     rng, n_levels = np.random.default_rng(1), 30

@@ -59,6 +59,8 @@ MOMENTS = "moments of the unit"
 DERIVED = (CENTRE, FACTOR, MOMENTS)
 #: Names of where a unit's nodes are if they stay there, and of what is added to log-densities.
 PLACES, LOG_SHARES = "places of nodes", "shares of nodes"
+#: Nats by which densities in a tail are below their integral that add nothing to it.
+_NEGLIGIBLE = 23.0
 #: Names of what all units have.
 POINTS, LOG_WEIGHTS = "nodes", "weights of nodes"
 
@@ -208,16 +210,18 @@ def integrated(
         With one mode, see `stretched`.
     """
     with compiling():
-        logs, resolved = [], []
+        logs, resolved, tails = [], [], []
         for around in placed(units, centre, factor, points[:, None, :], moments):
-            at_nodes = units.surface.at(around.columns)
-            logs.append(_where_known(at_nodes) + around.log_share + log_weights[:, None])
+            at_nodes = units.surface.at(around.columns) + around.log_share + log_weights[:, None]
+            logs.append(_where_known(at_nodes))
+            tails.append(_Tail.of(disconnected(at_nodes), points))
             # Widths that rounding does not resolve would give any value, and modes that are not
             # there: float64 has four digits more.
             for row, z in zip(around.root.entries, around.columns, strict=True):
                 resolved.append((row[-1] * abs(z) < 1e12).all(axis=0))
         whole = pt.logsumexp(pt.concatenate(logs, axis=0), axis=0)
-        return checked_tensor(pt.switch(pt.all(resolved, axis=0), whole, -np.inf))
+        known = [tail.is_negligible(disconnected(whole)) for tail in tails]
+        return checked_tensor(pt.switch(pt.all(resolved + known, axis=0), whole, -np.inf))
 
 
 def at_places(
@@ -234,15 +238,51 @@ def at_places(
     """
     with compiling():
         at_nodes = units.surface.at([places[:, :, j].T for j in range(units.n_dims)])
-        return checked_tensor(pt.logsumexp(_where_known(at_nodes) + log_shares.T, axis=0))
+        logs = at_nodes + log_shares.T
+        whole = pt.logsumexp(_where_known(logs), axis=0)
+        # These few nodes are in no tail.
+        return checked_tensor(pt.switch(pt.any(pt.eq(logs, np.inf), axis=0), -np.inf, whole))
 
 
 def _where_known(at_nodes: TensorVariable) -> TensorVariable:
-    """Return log-densities at nodes, -inf at those in tails where they are not numbers, or +inf.
+    """Return log-densities at nodes, -inf at those where they are not numbers, or +inf.
 
     There infinite terms are subtracted, as for rates, or a scale is zero or infinite by rounding.
     """
     return checked_tensor(pt.switch(disconnected(at_nodes) < np.inf, at_nodes, -np.inf))
+
+
+class _Tail(NamedTuple):
+    """Graphs of what is known of each unit's density in the tail where it is +inf at a node.
+
+    That tail begins at half the distance of the nearest such node.  If the density is negligible
+    at the other nodes there, it is so at these, where it is infinite by rounding.  Otherwise the
+    integral is not known.
+
+    Parameters
+    ----------
+    nearest : TensorVariable of shape (n_units,)
+        Squared standardised distance of that node; inf if there is none.
+    largest : TensorVariable of shape (n_units,)
+        The largest of the other log-densities in that tail; -inf if there are none.
+    """
+
+    nearest: TensorVariable
+    largest: TensorVariable
+
+    @classmethod
+    def of(cls, at_nodes: TensorVariable, points: TensorVariable) -> "_Tail":
+        """Take log-densities at nodes, (n_nodes, n_units), and these nodes, (n_nodes, q)."""
+        square = pt.square(points).sum(axis=1)[:, None]
+        nearest = pt.where(pt.eq(at_nodes, np.inf), square, np.inf).min(axis=0)
+        is_other = (at_nodes < np.inf) & (square >= nearest / 4)
+        largest = pt.where(is_other, at_nodes, -np.inf).max(axis=0)
+        return cls(checked_tensor(nearest), checked_tensor(largest))
+
+    def is_negligible(self, whole: TensorVariable) -> TensorVariable:
+        """Return whether there is none, or it adds nothing to integrals, (n_units,)."""
+        is_small = (-np.inf < self.largest) & (self.largest < whole - _NEGLIGIBLE)
+        return checked_tensor(pt.eq(self.nearest, np.inf) | is_small)
 
 
 def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -> TensorVariable:

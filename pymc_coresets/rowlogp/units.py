@@ -11,7 +11,7 @@ from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.likelihood.terms import UNOBSERVED, imputed_names
 from pymc_coresets.reading.observations import Observations, find_observations
-from pymc_coresets.reading.units.factors import GroupingFactor, factor_of
+from pymc_coresets.reading.units.factors import GroupingFactor, factor_of, options_to_keep
 from pymc_coresets.reading.units.lookups import find_factors
 from pymc_coresets.reading.units.nodes import first_degree
 from pymc_coresets.reading.units.observations_of_units import UnitModel
@@ -107,7 +107,7 @@ def chosen_units(
     if not factors:
         return None
     n_levels, names = factors[0]
-    if why_too_many(names, _n_dims(observations, factors[0])):
+    if first_degree(_n_dims(observations, factors[0])) is None:
         return None
     sizes = {name: math.prod(shape) for name, shape in observations.shapes.items()}
     n_shared = sum(n for name, n in sizes.items() if name not in names)
@@ -150,22 +150,15 @@ def _n_dims(observations: Observations, factor: tuple[int, tuple[str, ...]]) -> 
     return max(1, total // n_levels)
 
 
-def why_too_many(names: Sequence[str], n_dims: int) -> str:
-    """Return why variables of so many values for each level stay parameters; empty if they may not.
-
-    Examples
-    --------
-    >>> why_too_many(["walk"], 12)[:63]
-    "['walk'] have 12 values for each level: too many to be integrat"
-    """
-    if first_degree(n_dims) is not None:
-        return ""
+def why_too_many(rows: Observations, names: Sequence[str], n_dims: int) -> str:
+    """Return why variables of so many values for each level, more than six, stay parameters."""
+    keep = options_to_keep(rows, names)
     return (
         f"{list(names)!r} have {n_dims} values for each level: too many to be integrated out (six "
-        "at most). Keep them as parameters (integrate=False), or give each level a few values of "
-        "which the others are weighted sums: rows may see (few @ weights)[level, time], with few "
-        f"of shape (levels, 3) and constant weights of shape (3, {n_dims}), as for a walk of three "
-        "steps with straight lines between them. That is another model."
+        f"at most). Keep them as parameters ({keep}), or give each level a few values of which the "
+        "others are weighted sums: rows may see (few @ weights)[level, time], with few of shape "
+        f"(levels, 3) and constant weights of shape (3, {n_dims}), as for a walk of three steps "
+        "with straight lines between them. That is another model."
     )
 
 
@@ -174,9 +167,10 @@ def why_none_is_chosen(observations: Observations) -> str:
 
     For what `chosen_units` says without being asked.
     """
-    large = [factor for factor in find_factors(observations) if factor[0] >= _FEWEST_LEVELS][:1]
-    found = (why_too_many(factor[1], _n_dims(observations, factor)) for factor in large)
-    return next(found, "")
+    large = [factor for factor in find_factors(observations) if factor[0] >= _FEWEST_LEVELS]
+    if not large or first_degree(n_dims := _n_dims(observations, large[0])) is not None:
+        return ""
+    return why_too_many(observations, large[0][1], n_dims)
 
 
 def unit_model(
@@ -236,6 +230,6 @@ def refuse_other_local(rows: Observations, names: Sequence[str]) -> None:
         raise UnsupportedModelError(
             f"{others!r} have one value per observation, and cannot be integrated out together "
             f"with {list(names)!r}: integrate them out of the likelihood, or keep all of them "
-            "(integrate=False, allow_local=True).",
+            f"({options_to_keep(rows, others)}).",
             topic="local-latent-variables",
         )

@@ -868,6 +868,16 @@ def test_levels_that_are_tied_are_refused(build):
         read(model, "z")
 
 
+def test_variables_of_single_rows_that_are_tied_are_kept_by_two_options():
+    with pm.Model() as model:
+        start = pm.Normal.dist(0, 1)
+        walk = pm.GaussianRandomWalk("z", sigma=scale("w"), init_dist=start, steps=MANY - 1)
+        pm.Normal("y", walk, 1.0, observed=np.zeros(MANY))
+    options, topic = "integrate=False, allow_local=True", "local-latent-variables"
+    with refused(UnsupportedModelError, "['z']", options, topic=topic):
+        read(model, "z")
+
+
 NEIGHBOUR, PARENT = (np.arange(MANY) + 1) % MANY, np.arange(MANY) // 2
 SWAPPED = np.concatenate([[1, 0], np.arange(2, MANY)])
 OTHER_LEVELS: dict[str, Callable[[Any], Any]] = {

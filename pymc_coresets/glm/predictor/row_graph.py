@@ -22,6 +22,7 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import KnownValues
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.units.observations_of_units import as_units
 
 
 class RowGraph:
@@ -136,7 +137,8 @@ def row_graph_of(observations: Observations) -> RowGraph:
     if observations.integrated:
         raise UnsupportedModelError(
             "Units have no linear predictor, since their variables are integrated out: keep these "
-            "as parameters (integrate=False), or use method='auto'.",
+            f"as parameters ({as_units(observations).source.options_to_keep}), or use "
+            "method='auto'.",
             topic="regressions",
         )
     used = set(graph_inputs([observations.loglik]))

@@ -197,6 +197,12 @@ def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFacto
     raise refused
 
 
+def options_to_keep(rows: Observations, names: Collection[str]) -> str:
+    """Return the options of a build by which variables of levels, or of rows, remain parameters."""
+    is_local = not set(names).isdisjoint(rows.local)
+    return "integrate=False, allow_local=True" if is_local else "integrate=False"
+
+
 def _of_factor(
     observations: Observations, inputs: dict[str, TensorVariable], factor: Factor
 ) -> GroupingFactor:
@@ -280,6 +286,8 @@ class _GraphsOfLevels:
         The variable of each part, and which of its entries each level has; -1 for none.
     values : list of range
         What a discrete part may be.
+    options_to_keep : str
+        See `options_to_keep`.
     """
 
     inputs: dict[str, TensorVariable]
@@ -289,6 +297,7 @@ class _GraphsOfLevels:
     axes: dict[str, int]
     entries: list[tuple[str, np.ndarray]]
     values: dict[str, range]
+    options_to_keep: str
 
     @classmethod
     def of(
@@ -317,11 +326,12 @@ class _GraphsOfLevels:
             for look, order in zip(lookups, orders, strict=True)
         ]
         axes = {place.name: place.axis for place in _taken(tables, inputs)}
+        keep = options_to_keep(observations, inputs)
         if set(axes) != set(inputs):
-            raise _tied(set(inputs) - set(axes))
+            raise _tied(set(inputs) - set(axes), keep)
         discrete = (n for n, v in inputs.items() if v.type.dtype.startswith(("int", "uint")))
         values = {name: _support(observations.snapshot.whole, name) for name in discrete}
-        found = cls(inputs, tables, [], pushdown, axes, [], values)
+        found = cls(inputs, tables, [], pushdown, axes, [], values, keep)
         found.entries.extend(found._own_entries())
         for name, entries in found.entries:
             graph, axis = log_priors[name], axes[name]
@@ -329,12 +339,12 @@ class _GraphsOfLevels:
                 inputs[name].type.shape[axis],
                 None,
             ):
-                raise _tied([name])
+                raise _tied([name], keep)
             chosen = pushdown.select(graph, axis, _rows_at(entries))
             selected = sum_over_events([(chosen, axis)])
             known = [e for n, e in found._entries([selected]) if n == name]
             if not all(np.array_equal(e, entries) for e in known):
-                raise _tied([name])
+                raise _tied([name], keep)
             found.log_priors.append(selected)
         return found
 
@@ -346,7 +356,7 @@ class _GraphsOfLevels:
             seen = np.concatenate(own)
             every = np.arange(self.inputs[name].type.shape[self.axes[name]])
             if not np.array_equal(np.sort(seen[seen >= 0]), every):
-                raise _of_other_levels(name)
+                raise _of_other_levels(name, self.options_to_keep)
             yield from ((name, entries) for entries in own)
 
     @cached_property
@@ -370,7 +380,7 @@ class _GraphsOfLevels:
         rows = {row.placeholder: row for row in self.pushdown.row_arrays()}
         row, length = rows.get(place.levels), self.inputs[place.name].type.shape[place.axis]
         if row is None or row.values.dtype.kind not in "iu" or place.axis != self.axes[place.name]:
-            raise _tied([place.name])
+            raise _tied([place.name], self.options_to_keep)
         entries = np.where(row.values < 0, row.values + length, row.values).astype(np.int64)
         return entries if row.own is None else np.where(row.own, entries, -1)
 
@@ -385,7 +395,8 @@ class _GraphsOfLevels:
         fresh = clone_replace(graphs, replaced, rebuild_strict=False)
         tied = {name for name, v in self.inputs.items() if v in set(ancestors(fresh))}
         if tied or self.pushdown.unselected:
-            raise _tied(tied or self.inputs, self.pushdown.unselected)
+            names = tied or set(self.inputs)
+            raise _tied(names, self.options_to_keep, self.pushdown.unselected)
         n_tables = len(self.tables)
         priors = map(self._or_normal, fresh[n_tables:], parts)
         return ops.checked_tensors([*fresh[:n_tables], *priors]), parts
@@ -396,7 +407,7 @@ class _GraphsOfLevels:
         for (name, entries), part in zip(self.entries, parts, strict=True):
             if name == place.name and np.array_equal(found, np.where(found < 0, -1, entries)):
                 return part
-        raise _tied([place.name])
+        raise _tied([place.name], self.options_to_keep)
 
     def _parts(self) -> tuple[Part, ...]:
         parts = list[Part]()
@@ -502,21 +513,21 @@ def _taken(graphs: Sequence[Variable], inputs: Mapping[str, TensorVariable]) -> 
                 yield _Place(names[node.inputs[0]], found, axis, ops.checked_tensor(index))
 
 
-def _tied(names: Collection[str], places: Sequence[str] = ()) -> UnsupportedModelError:
+def _tied(names: Collection[str], keep: str, places: Sequence[str] = ()) -> UnsupportedModelError:
     found = ", and ".join(dict.fromkeys(places))
     where = f" (their log-density cannot be taken of some levels alone, because of {found})"
     return UnsupportedModelError(
         f"The entries of {sorted(names)!r} are not independent of each other given the other "
         f"variables{where if places else ''}: they cannot be integrated out one by one. Keep them "
-        "as parameters (integrate=False).",
+        f"as parameters ({keep}).",
         topic="local-latent-variables",
     )
 
 
-def _of_other_levels(name: str) -> UnsupportedModelError:
+def _of_other_levels(name: str, keep: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"Rows of one level depend on {name!r} of other levels, as in effect[neighbour][level]: it "
         "cannot be integrated out level by level. Index it by the level of each row alone "
-        f"({name}[level]), or keep it as a parameter (integrate=False).",
+        f"({name}[level]), or keep it as a parameter ({keep}).",
         topic="local-latent-variables",
     )

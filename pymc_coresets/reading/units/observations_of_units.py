@@ -13,7 +13,7 @@ from pymc_coresets.reading.folding import performed
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.reading.units.factors import GroupingFactor
+from pymc_coresets.reading.units.factors import GroupingFactor, options_to_keep
 from pymc_coresets.reading.units.integral import (
     CENTRE,
     DERIVED,
@@ -150,9 +150,8 @@ class UnitModel:
 
     @property
     def options_to_keep(self) -> str:
-        """The options by which the variables of units remain parameters."""
-        is_local = not set(self.factor.names).isdisjoint(self.rows.local)
-        return "integrate=False, allow_local=True" if is_local else "integrate=False"
+        """The options of a build by which the variables of units remain parameters."""
+        return options_to_keep(self.rows, self.factor.names)
 
     @property
     def levels(self) -> np.ndarray:

@@ -11,6 +11,7 @@ import pymc as pm
 
 from pymc_coresets.deadline import doing
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
+from pymc_coresets.reading.units.factors import options_to_keep
 from pymc_coresets.reading.units.nodes import (
     Nodes,
     Rule,
@@ -103,7 +104,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
         found = units.observations(Rule(0), *units.start, at=x, node_error=0.0)
         return LogLikelihood(found)
     if degree is None:
-        raise UnsupportedModelError(why_too_many(units.factor.names, n_dims))
+        raise UnsupportedModelError(why_too_many(units.rows, units.factor.names, n_dims))
     sample = _Sample.of(units, key)
     known, x = _Nodes(Rule(degree)), sample.start
     chosen, judged = known, None
@@ -539,7 +540,8 @@ def integrated_out(
         )
     must = named is not None or not set(names).isdisjoint(rows.local)
     try:
-        with doing(f"integrating {', '.join(names)} out (integrate=False keeps them)"):
+        keep = options_to_keep(rows, names)
+        with doing(f"integrating {', '.join(names)} out ({keep} keeps them)"):
             units = wanted.units_of(model, names, rows)
             verify_units(units, rng=rng.spawn(1)[0])
             found = centred(units, enough=tolerance / 10, key=key)

@@ -391,7 +391,7 @@ class _LocalVariables:
             warn_user(
                 f"Draws of {list(self.factor.names)!r} are not reliable at {self._n_unreliable:,} "
                 "levels, where their density has several modes or heavy tails: keep them as "
-                "parameters (integrate=False) if these levels matter."
+                f"parameters ({self.source.options_to_keep}) if these levels matter."
             )
 
     def _to_own_scale(

@@ -22,10 +22,11 @@ import pytensor.tensor as pt
 import xarray as xr
 from scipy.special import expit
 
-from benchmarks.differences import Difference, difference_of
+from benchmarks.differences import Difference
+from benchmarks.followed import followed
 from benchmarks.tables import markdown
 from benchmarks.unit_models import Rng
-from pymc_coresets import CoresetError, build_coreset, compare
+from pymc_coresets import CoresetError, build_coreset
 from pymc_coresets.reading.units.observations_of_units import as_units
 
 HEADER = (
@@ -33,7 +34,6 @@ HEADER = (
     "largest shift, sd", "largest change of an sd", "beyond noise", "false",
 )  # fmt: skip
 N = 400  # units
-CONFIDENCE = 0.999  # one of a thousand equal posteriors is beyond it
 SMALL = 0.1  # sds of a posterior: by as much a divergence of 0.01 nats may move a mean
 
 
@@ -177,16 +177,10 @@ def builds(name: str) -> Iterator[Build]:
 def judged(name: str, label: str, model: pm.Model, truth: xr.Dataset, way: dict[str, Any]) -> Build:
     """Build a coreset, and follow what its check says."""
     coreset = build_coreset(model, **way, integrate="own", progressbar=False)
-    idata = coreset.sample(cores=1, random_seed=1, progressbar=False)
-    check = coreset.check(idata)
-    reweighted = check.reliable and check.needs_reweighting
-    if reweighted:
-        idata = coreset.reweight(idata, random_seed=1)
+    draws = followed(coreset, truth, random_seed=1)
+    check = draws.check
     assert coreset.loglikelihood is not None
     units = as_units(coreset.loglikelihood.observations)
-    shared = [v.name for v in coreset.model.free_RVs]
-    drawn = idata["posterior"].to_dataset()
-    found = compare(full=truth[shared], approximation=drawn[shared].assign_attrs(drawn.attrs))
     return Build(
         name=name,
         way=label,
@@ -195,8 +189,8 @@ def judged(name: str, label: str, model: pm.Model, truth: xr.Dataset, way: dict[
         node_error=units.node_error,
         khat=check.pareto_khat,
         said=check.verdict.level.lower(),
-        reweighted=reweighted,
-        found=difference_of(found, confidence=CONFIDENCE),
+        reweighted=draws.reweighted,
+        found=draws.found,
     )
 
 

@@ -22,7 +22,8 @@ import xarray as xr
 from rich.console import Console
 
 import pymc_coresets as pmc
-from benchmarks.differences import Difference, difference_of
+from benchmarks.differences import Difference
+from benchmarks.followed import distance, followed
 from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets import Level
@@ -34,7 +35,6 @@ HEADER = ("verdict", "answers", "mean off by more than 0.1 sd", "largest shift, 
 ROWS = (500, 2_000, 6_000)
 LIMIT = 200.0  # seconds that a model may take
 SMALL = 0.1  # posterior standard deviations
-CONFIDENCE = 0.999  # one of a thousand equal posteriors is beyond it
 MOST_DIMENSIONS = 60  # for NUTS
 MOST_DIVERGING = 1e-3  # of its draws
 WAYS: tuple[dict[str, Any], ...] = (
@@ -109,26 +109,16 @@ def _answers(
     except pmc.CoresetError:
         return
     level = Level(idata.attrs["level"])
-    yield Answer(number=number, way="sample", level=level, found=off(truth, idata))
+    yield Answer(number=number, way="sample", level=level, found=distance(truth, idata))
     for way in (WAYS[0], WAYS[1 + number % (len(WAYS) - 1)]):
         try:
             coreset = pmc.build_coreset(model, **options | way, **quiet)
-            idata = coreset.sample(cores=1, **quiet)
-            check = coreset.check(idata)
-            if check.reliable and check.needs_reweighting:
-                idata = coreset.reweight(idata, random_seed=number)
+            judged = followed(coreset, truth, number)
         except pmc.CoresetError:
             continue
         label = ", ".join(f"{key} {value}" for key, value in way.items()) or "build_coreset"
-        yield Answer(number=number, way=label, level=check.verdict.level, found=off(truth, idata))
-
-
-def off(truth: xr.Dataset, idata: xr.DataTree) -> Difference:
-    """Return how far draws are from the truth, in the variables that both have."""
-    drawn = idata["posterior"].to_dataset()
-    shared = [name for name in truth.data_vars if name in drawn]
-    found = pmc.compare(full=truth[shared], approximation=drawn[shared].assign_attrs(drawn.attrs))
-    return difference_of(found, confidence=CONFIDENCE)
+        level = judged.check.verdict.level
+        yield Answer(number=number, way=label, level=level, found=judged.found)
 
 
 def table_of(found: Sequence[Answer]) -> str:

@@ -57,8 +57,9 @@ from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.probing import probed
+from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.units.centring import integrated_out
-from pymc_coresets.sampling.weighting import Samplers, Weighting, weighting_of
+from pymc_coresets.sampling.weighting import Weighting, weighting_of
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.storage import history_dataset
 
@@ -310,7 +311,8 @@ class Construction:
     method : Method
     job : Job
     reading : RowsToRead
-    samplers : Samplers
+    sampler : CoresetSampler
+        Of all rows, and of any weighted ones.
     reasons : sequence of str
         Why variables of levels remain parameters, if they do.
     """
@@ -319,7 +321,7 @@ class Construction:
     method: Method
     job: Job[Draws]
     reading: RowsToRead
-    samplers: Samplers
+    sampler: CoresetSampler
     reasons: Sequence[str]
 
     @property
@@ -342,7 +344,8 @@ class Construction:
         if not len(solution.rows) and solution.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         counts = Counter(report.counts)
-        counts.update(self.samplers.counts)
+        if self.sampler.counts["n_sampler_runs"]:
+            counts.update(self.sampler.counts)
         asked_for = "tolerance" in request.given or "size" not in request.given
         warn_of_limits(
             Outcome(
@@ -397,7 +400,7 @@ def _prepared(request: Request, report: Reporter, deadline: float) -> Constructi
         with _explained(reasons):
             found = _with_enough_rows(found, read)
     loglik, reading, sample_key = found
-    samplers = Samplers(loglik)
+    sampler = CoresetSampler(loglik)
     method, size = _sized(request.method, loglik, given)
     if isinstance(method, RiemannianPursuit):
         own = loglik.observations
@@ -405,10 +408,9 @@ def _prepared(request: Request, report: Reporter, deadline: float) -> Constructi
         if request.automatic:
             method, size = _suited(method, size, given, loglik)
     job = Job(
-        posterior=samplers.first,
-        ways_to_draw=samplers.for_many_draws,
-        propose=partial(proposal, samplers.first, key=sample_key),
-        weighting=partial(weighting_of(given.get("weighting")).draw, samplers.first),
+        posterior=sampler,
+        propose=partial(proposal, sampler, key=sample_key),
+        weighting=partial(weighting_of(given.get("weighting")).draw, sampler),
         loglikelihood=loglik,
         size=size,
         deadline=deadline,
@@ -421,7 +423,7 @@ def _prepared(request: Request, report: Reporter, deadline: float) -> Constructi
         method=method,
         job=job,
         reading=reading,
-        samplers=samplers,
+        sampler=sampler,
         reasons=reasons,
     )
 

@@ -406,7 +406,7 @@ def _announce(construction: Construction, n_wanted: int) -> None:
     many = _MANY_PER_DIMENSION * loglik.n_dims
     if not (construction.needs_a_quadratic and is_inside and loglik.n_rows < many):
         return
-    of_rows = 1.25 * n_wanted * loglik.n_rows * _seconds_each(construction.samplers.first)
+    of_rows = 1.25 * n_wanted * loglik.n_rows * _seconds_each(construction.sampler)
     with doing(
         f"building, sampling and checking a coreset of {loglik.n_rows:,} rows and "
         f"{loglik.n_dims:,} free dimensions"

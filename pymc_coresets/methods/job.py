@@ -69,10 +69,6 @@ class Job[D](Reduction[D]):
 
     Parameters
     ----------
-    ways_to_draw : callable
-        Returns two ways to draw hundreds of times while the weights hardly change: a posterior
-        with fast draws; and a fallback, with a function that takes the arguments of its `draw` and
-        reuses earlier draws.
     weighting : callable
         Returns about a given number of draws, for the methods that compare rows at a fixed
         weighting distribution.  Also takes `rng`.
@@ -80,7 +76,6 @@ class Job[D](Reduction[D]):
         See `Reduction`.
     """
 
-    ways_to_draw: Callable[[], tuple[CoresetPosterior[D], CoresetPosterior[D], Callable[..., D]]]
     weighting: Callable[..., D]
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -12,6 +13,8 @@ from pymc_coresets.exceptions import SamplingError, warn_user
 from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.methods.loop import CoresetPosterior, Measure, Measurement, rounds
 from pymc_coresets.options import whole_number
+from pymc_coresets.papers.reserve import Reserve
+from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.solution import History, Progress, Solution, Status
 
 _log = logging.getLogger(__name__)
@@ -60,11 +63,12 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
 
     def run[D](self, job: Job[D]) -> Solution:
         """Draw hundreds of times by Laplace approximations, or by re-weighting earlier draws."""
-        laplace, sampler, from_reserve = job.ways_to_draw()
+        laplace = CoresetSampler(job.loglikelihood, kind="laplace")
         with job.report.part("choosing rows", total=job.size) as show:
             try:
                 solution = solve_adaptively(self, laplace, job.size, rng=job.rng, callback=show)
                 if solution.status is not Status.SAMPLING_FAILED:
+                    _count(job, laplace)
                     return solution
                 reason = solution.status.value
             except SamplingError as error:
@@ -73,9 +77,23 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
                 "Coreset posteriors are sampled by NUTS, which takes longer, because Laplace "
                 f"approximations failed: {reason}"
             )
-            return solve_adaptively(
-                self, sampler, job.size, rng=job.rng, draw=from_reserve, callback=show
+            sampler = CoresetSampler(job.loglikelihood)
+            reserve = Reserve(sampler)
+            solution = solve_adaptively(
+                self, sampler, job.size, rng=job.rng, draw=reserve.draw, callback=show
             )
+            _count(job, laplace, sampler)
+            job.report.counts["n_reused"] = reserve.n_reused
+            return solution
+
+
+def _count(job: Job[Any], *samplers: CoresetSampler) -> None:
+    """Report how much samplers have done, if anything."""
+    counts: Counter[str] = Counter()
+    for sampler in samplers:
+        if sampler.counts["n_sampler_runs"]:
+            counts.update(sampler.counts)
+    job.report.counts.update(counts)
 
 
 def solve_adaptively[S: AdaptiveState, D](

@@ -4,26 +4,20 @@ The closer a weighting distribution is to the posterior, the better a coreset of
 docstring states the cost in passes over the data.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, MIN_DRAWS
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
 from pymc_coresets.options import one_of, whole_number
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.folding import WRITTEN_MODE
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace
-from pymc_coresets.sampling.density import resampled
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 
@@ -219,119 +213,3 @@ def weighting_of(weighting: str | Weighting | DrawsLike | None) -> Weighting:
             "as Subsample(), or draws: a DataTree, a Dataset, or a mapping of names to arrays."
         )
     return weighting
-
-
-# -- draws during a construction -----------------------------------------------------------------
-
-
-class Reserve:
-    """Draws of changing coresets' posteriors, re-weighted from a reserve if possible.
-
-    For methods that draw hundreds of times while the weights hardly change.  The reserve has four
-    times the requested draws.  For other rows and weights they are re-weighted by
-    ``exp(sum_n (w'_n - w_n) f_n)``, smoothed, and resampled; the sampler runs again only if Pareto
-    k-hat exceeds 0.7, or the effective sample size falls below a quarter of the reserve (the number
-    requested).  Re-weighting costs evaluations of the coreset's rows at the reserve, but no pass
-    over the data.
-
-    Parameters
-    ----------
-    sampler : CoresetSampler
-        Fills the reserve, and evaluates log-likelihoods.
-
-    Attributes
-    ----------
-    n_reused : int
-        Number of calls answered from the reserve.
-
-    References
-    ----------
-    Vehtari, Simpson, Gelman, Yao, Gabry (2024). Pareto smoothed importance sampling. JMLR 25(72).
-    https://doi.org/10.48550/arXiv.1507.02646
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets.rowlogp.evaluation import LogLikelihood
-    >>> from pymc_coresets.reading.observations import find_observations
-    >>> with pm.Model() as model:
-    ...     y = pm.Normal("y", pm.Normal("mu", 0, 10), 1.0, observed=np.arange(5.0))
-    >>> loglik = LogLikelihood(find_observations(model))
-    >>> reserve = Reserve(CoresetSampler(loglik, kind="laplace"))
-    >>> rng, rows = np.random.default_rng(1), loglik.source.take(np.array([2, 3]))
-    >>> for weight in (50.0, 51.0, 52.0):
-    ...     draws = reserve.draw(rows, np.array([50.0, weight]), 200, rng=rng)
-    >>> reserve.n_reused
-    2
-    """
-
-    def __init__(self, sampler: CoresetSampler) -> None:
-        self._sampler = sampler
-        self._reserve: Draws | None = None
-        self._own = np.zeros(0)
-        self.n_reused = 0
-
-    def draw(
-        self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
-    ) -> Draws:
-        """Draw from the posterior of the rows with the given weights.
-
-        Raises
-        ------
-        SamplingError
-            As `CoresetSampler.draw`.
-        """
-        reserve = self._reserve
-        n_reserve = max(round(n_draws / EFFECTIVE_SHARE), MIN_DRAWS)
-        summed = partial(self._sampler.loglikelihood.weighted_sum, rows=rows, weights=weights)
-        if reserve is not None and reserve.n_draws >= n_reserve:
-            step = summed(reserve, finite=False) - self._own
-            chosen = resampled(np.arange(reserve.n_draws), step, n_draws, rng=rng)
-            if chosen is not None:
-                self.n_reused += 1
-                return reserve.take(chosen)
-        reserve = self._reserve = self._sampler.draw(rows, weights, n_reserve, rng=rng)
-        self._own = summed(reserve)
-        return reserve.take(rng.choice(reserve.n_draws, n_draws, replace=False))
-
-
-class Samplers:
-    """The samplers of one construction, made on first use.
-
-    Parameters
-    ----------
-    loglik : LogLikelihood
-        The log-likelihoods of the model.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets.reading.observations import find_observations
-    >>> with pm.Model() as model:
-    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
-    >>> Samplers(LogLikelihood(find_observations(model))).counts
-    {}
-    """
-
-    def __init__(self, loglik: LogLikelihood) -> None:
-        self.first = CoresetSampler(loglik)
-        self._others: list[CoresetSampler] = []
-        self._reserve: Reserve | None = None
-
-    def for_many_draws(self) -> tuple[CoresetSampler, CoresetSampler, Callable[..., Draws]]:
-        """Return Laplace approximations and, if there is no mode, a sampler with a reserve."""
-        laplace, sampler = self.first.with_kind("laplace"), self.first.with_kind("auto")
-        self._others, self._reserve = [laplace, sampler], Reserve(sampler)
-        return laplace, sampler, self._reserve.draw
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Counts of all samplers; empty if none was used."""
-        each = [sampler.counts for sampler in (self.first, *self._others)]
-        counts: Counter[str] = Counter()
-        for own in each:
-            if own["n_sampler_runs"]:
-                counts.update(own)
-        if self._reserve is not None and each[-1]["n_sampler_runs"]:
-            counts["n_reused"] = self._reserve.n_reused
-        return dict(counts)

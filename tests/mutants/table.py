@@ -262,6 +262,7 @@ TESTS = {
     "methods/plain": ("tests/statistical/test_methods_from_outside.py", BUILD),
     "methods/job": (*unit("iht", "solve"), BUILD),
     "papers/adaptive": unit("sparse_vi", "quasi_newton"),
+    "papers/reserve": (SAMPLER,),
     "glm/": (LINEAR, SENSITIVITY, PASS_GLM),
     "papers/signed_rows": (*unit("sensitivity", "clustering"), SENSITIVITY),
     "papers/sensitivity": (

@@ -20,6 +20,7 @@ from scipy.stats import gamma, kstest, norm
 from scipy.stats import t as student
 
 from pymc_coresets import SamplingError, build_coreset
+from pymc_coresets.papers.reserve import Reserve
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -28,7 +29,6 @@ from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps import nuts
-from pymc_coresets.sampling.weighting import Reserve
 from tests.refusals import refused
 
 N, D = 300, 3

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES
 from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
 from pymc_coresets.exceptions import warn_user
-from pymc_coresets.methods.job import Method, rows_of_a_quadratic
+from pymc_coresets.methods.job import Method, rows_of_a_quadratic, tolerance_of
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -256,9 +256,14 @@ def wanted_tolerance(method: Method, *, asked: bool) -> float | None:
     >>> wanted_tolerance(RiemannianPursuit(tolerance=0.1), asked=False)
     0.1
     """
-    tolerance: float | None = getattr(method, "tolerance", None)
-    changed = tolerance != getattr(type(method), "tolerance", None)
-    return tolerance if asked or changed else None
+    tolerance = tolerance_of(method)
+    return tolerance if asked or tolerance != _default("tolerance", method) else None
+
+
+def _default(name: str, options: object) -> object:
+    """Return the default of a field; None if it is no dataclass with that."""
+    found = fields(options) if is_dataclass(options) else ()
+    return next((field.default for field in found if field.name == name), None)
 
 
 def _remedy(found: Outcome) -> str:

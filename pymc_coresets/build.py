@@ -32,7 +32,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates, has_quadratics
-from pymc_coresets.methods.job import Job, Method
+from pymc_coresets.methods.job import DrawsWithReplacement, Job, Method, tolerance_of
 from pymc_coresets.methods.plain import Exact
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import whole_number
@@ -269,7 +269,7 @@ def requested(model: object, **options: object) -> Request:
 def built(request: Request) -> Coreset:
     """Build the coreset of a request."""
     with preparing(with_rows_inside(request)) as construction:
-        found = construction.built()
+        found = construction.probed(construction.built())
     return construction.finished(found)
 
 
@@ -329,13 +329,17 @@ class Construction:
         """Whether a quadratic is next, though no option asks for a coreset."""
         return not self.request.asks_for_coreset and isinstance(self.method, ControlVariates)
 
-    def built(self, *, probes: bool = True) -> _Construction:
-        """Run the method; without probes, lines beyond the draws are left to a check."""
+    def built(self) -> _Construction:
+        """Run the method; lines beyond the draws are left to `probed`, or to a check."""
         with _explained(self.reasons):
             if self.request.automatic:
-                given = self.request.given
-                return _built_by_itself(self.method, self.job, self.reading, given, probes=probes)
-            return _built(self.method, self.job, self.reading, probes=probes)
+                return _built_by_itself(self.method, self.job, self.reading, self.request.given)
+            return _built(self.method, self.job, self.reading)
+
+    def probed(self, found: _Construction) -> _Construction:
+        """Look along lines beyond the draws, unless this has been done."""
+        with _explained(self.reasons):
+            return _probed(found, self.job)
 
     def finished(self, found: _Construction) -> Coreset:
         """Return the coreset that was built, with its history; warn of what limits it."""
@@ -432,14 +436,12 @@ def _prepared(request: Request, report: Reporter, deadline: float) -> Constructi
 type _Read = tuple[LogLikelihood, RowsToRead, int]
 
 
-def _built(
-    method: Method, job: Job[Draws], wanted: RowsToRead, *, probes: bool = True
-) -> _Construction:
-    """Run a method, and look beyond the draws by which it judges itself, if that is wanted."""
+def _built(method: Method, job: Job[Draws], wanted: RowsToRead) -> _Construction:
+    """Run a method."""
     loglik: LogLikelihood = job.loglikelihood
     solution = with_informativeness(required_solution(method.run(job), method, job.size), loglik)
     coreset = Coreset(
-        **decided_by(solution, getattr(method, "tolerance", None)),
+        **decided_by(solution, tolerance_of(method)),
         n_observations=max(loglik.n_rows, round(loglik.total_weight)),
         n_distinct=loglik.n_rows,
         method=method.name,
@@ -450,13 +452,20 @@ def _built(
         loglikelihood=loglik,
         data=None if wanted.rows is None else kept_dataset(loglik, solution.rows, solution.weights),
     )
-    certificate, draws = coreset.certificate, solution.draws
-    if certificate is not None:
-        certificate = replace(certificate, node_error=loglik.node_error)
+    if coreset.certificate is not None:
+        certificate = replace(coreset.certificate, node_error=loglik.node_error)
         coreset = replace(coreset, certificate=certificate)
-    in_memory = loglik.source is loglik.in_memory
-    if certificate is None or draws is None or not (probes and in_memory):
-        return _Construction(method, job.size, solution, coreset)
+    return _Construction(method, job.size, solution, coreset)
+
+
+def _probed(construction: _Construction, job: Job[Draws]) -> _Construction:
+    """Look beyond the draws by which a method has judged itself, if all rows are in memory."""
+    coreset, draws = construction.coreset, construction.solution.draws
+    certificate, loglik = coreset.certificate, job.loglikelihood
+    if certificate is None or certificate.probes.is_done or draws is None:
+        return construction
+    if loglik.source is not loglik.in_memory:
+        return construction
     found = NO_PROBES
     with (
         job.report.part("beyond the draws"),
@@ -466,24 +475,20 @@ def _built(
     ):
         found = probed(coreset.approximation, draws)
     coreset = replace(coreset, certificate=replace(certificate, probes=found))
-    return _Construction(method, job.size, solution, coreset)
+    return construction._replace(coreset=coreset)
 
 
 def _built_by_itself(
-    chosen: Method,
-    job: Job[Draws],
-    wanted: RowsToRead,
-    given: Mapping[str, object],
-    *,
-    probes: bool,
+    chosen: Method, job: Job[Draws], wanted: RowsToRead, given: Mapping[str, object]
 ) -> _Construction:
     """Construct a coreset; by rows alone where a quadratic fails, or cuts off a part.
 
     Rows alone can follow any posterior.  Whether a quadratic cuts off a part, probes decide.
     """
     try:
-        decides = isinstance(chosen, ControlVariates)
-        first = [_built(chosen, job, wanted, probes=probes or decides)]
+        first = [_built(chosen, job, wanted)]
+        if isinstance(chosen, ControlVariates):
+            first = [_probed(first[0], job)]
     except SamplingError:
         if not isinstance(chosen, ControlVariates):
             raise
@@ -493,7 +498,7 @@ def _built_by_itself(
     alone, loglik = configured(RiemannianPursuit(), given), job.loglikelihood
     size = min(alone.default_size(loglik.n_dims, loglik.n_rows), loglik.n_rows)
     try:
-        other = _built(alone, replace(job, size=size), wanted)
+        other = _probed(_built(alone, replace(job, size=size), wanted), job)
     except (SamplingError, UnsupportedModelError, OutOfTimeError):
         if not first:
             raise
@@ -628,7 +633,8 @@ def _sized(
 ) -> tuple[Method, int]:
     """Return the largest number of rows; and `Exact` for ``"auto"`` if it need not choose."""
     n_obs = max(loglik.n_rows, round(loglik.total_weight))
-    most = n_obs if getattr(method, "with_replacement", False) else loglik.n_rows
+    repeats = isinstance(method, DrawsWithReplacement) and method.with_replacement
+    most = n_obs if repeats else loglik.n_rows
     if "size" in given:
         limit = whole_number("size", given["size"], least=1, most=n_obs)
     else:

@@ -379,7 +379,7 @@ def _built(request: Request, n_wanted: int, *, with_all_units: bool) -> Coreset 
         if not with_all_units:
             _refuse_all_units(construction)
         _announce(construction, n_wanted)
-        found = construction.built(probes=False)  # the check looks along them
+        found = construction.built()  # the check looks beyond the draws
     return construction.finished(found)
 
 

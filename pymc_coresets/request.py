@@ -10,7 +10,7 @@ import pymc as pm
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods import METHODS
-from pymc_coresets.methods.job import Method
+from pymc_coresets.methods.job import HasTolerance, Method
 from pymc_coresets.methods.plain import Exact
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.optional import has_room, module_of
@@ -229,7 +229,7 @@ def configured(method: Method, given: Mapping[str, object]) -> Method:
     if "tolerance" not in given:
         return method
     tolerance = positive_number("tolerance", given["tolerance"])
-    if not (is_dataclass(method) and hasattr(method, "tolerance")):
+    if not (is_dataclass(method) and isinstance(method, HasTolerance)):
         raise InvalidOptionError(
             f"method={method.name!r} accepts a tolerance, but is no dataclass with this field."
         )

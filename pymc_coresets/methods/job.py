@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class Method(Protocol):
 
     Notes
     -----
-    One that has ``with_replacement = True`` may be given more draws than there are distinct rows.
+    See `HasTolerance` and `DrawsWithReplacement` for what a method may have besides.
     """
 
     name: ClassVar[str]
@@ -105,6 +105,34 @@ class Method(Protocol):
 
     def run[D](self, job: Job[D]) -> Solution:
         """Choose rows and weights."""
+
+
+@runtime_checkable
+class HasTolerance(Protocol):
+    """A method that stops at a divergence, in nats: a dataclass with this field."""
+
+    @property
+    def tolerance(self) -> float | None:
+        """None if its size alone limits it."""
+
+
+@runtime_checkable
+class DrawsWithReplacement(Protocol):
+    """A method that may be given more draws than there are distinct rows, if this is true."""
+
+    with_replacement: ClassVar[bool]
+
+
+def tolerance_of(method: Method) -> float | None:
+    """Return the divergence at which a method stops, in nats; None if it has no tolerance.
+
+    Examples
+    --------
+    >>> from pymc_coresets import RiemannianPursuit, Uniform
+    >>> tolerance_of(RiemannianPursuit()), tolerance_of(Uniform())
+    (0.01, None)
+    """
+    return method.tolerance if isinstance(method, HasTolerance) else None
 
 
 def rows_of_a_quadratic(n_dims: int) -> int:

@@ -1015,7 +1015,7 @@ def test_approximations_that_no_draw_can_judge_are_kept_with_a_warning(impossibl
 
 @pytest.mark.parametrize("asked", [{}, {"tolerance": 0.5}])
 def test_a_variable_of_each_customer_is_refused_before_anything_is_computed(fails, asked):
-    fails(build, "Samplers")
+    fails(build, "CoresetSampler")
     customer = np.repeat(np.arange(500), 3)
     with pm.Model() as model:
         effect = pm.Normal("effect", 0, pm.HalfNormal("spread"), shape=500)

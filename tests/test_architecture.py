@@ -141,6 +141,13 @@ def test_names_with_an_underscore_stay_in_their_module(name):
     assert {private for private in taken if private.startswith("_")} == set()
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_run_where_the_package_is_installed(name):
+    """What is beside it in the repository is not installed."""
+    beside = r"(?:from|import) (?:benchmarks|tests|docs|examples)\b"
+    assert not re.findall(beside, MODULES[name].read_text())
+
+
 def test_rooms_are_small_and_say_what_belongs_in_them():
     for folder in (path for path in PACKAGE.rglob("*") if (path / "__init__.py").is_file()):
         assert len(list(folder.glob("*.py"))) - 1 <= MOST_MODULES

@@ -32,13 +32,17 @@ class Best:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from benchmarks.closed_forms import Location
+    >>> import numpy as np, pymc as pm
     >>> from pymc_coresets.methods.loop import Measure
-    >>> location = Location(np.array([[1.0], [2.0]]))
-    >>> measure = Measure(location, np.random.default_rng(1))
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> from pymc_coresets.rowlogp.evaluation import LogLikelihood
+    >>> from pymc_coresets.sampling.sampler import CoresetSampler
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=[1.0, 2.0])
+    >>> loglik = LogLikelihood(find_observations(model))
+    >>> measure = Measure(CoresetSampler(loglik), np.random.default_rng(1))
     >>> best = Best(measure.at, tolerance=0.01, goal=0.008)
-    >>> rows, weights = location.source.all, np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    >>> rows, weights = loglik.all_rows, np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     >>> views = [measure.at(Selection(rows=rows, weights=w), 100) for w in weights]
     >>> [best.takes(view) for view in views], best.is_met()
     ([True, True, False], True)

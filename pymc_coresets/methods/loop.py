@@ -304,10 +304,15 @@ class Measure[D]:
 
     Examples
     --------
-    >>> from benchmarks.closed_forms import Location
-    >>> location = Location(np.array([[1.0], [2.0]]))
-    >>> everything = Selection(rows=location.source.all, weights=np.ones(2))
-    >>> Measure(location, np.random.default_rng(1)).at(everything, 100).objective
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> from pymc_coresets.rowlogp.evaluation import LogLikelihood
+    >>> from pymc_coresets.sampling.sampler import CoresetSampler
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=[1.0, 2.0])
+    >>> loglik = LogLikelihood(find_observations(model))
+    >>> everything = Selection(rows=loglik.all_rows, weights=np.ones(2))
+    >>> Measure(CoresetSampler(loglik), np.random.default_rng(1)).at(everything, 100).objective
     0.0
     """
 

@@ -146,11 +146,16 @@ def solve_adaptively[S: AdaptiveState, D](
     --------
     Observations ``x_n ~ Normal(theta, 1)`` with a standard normal prior:
 
-    >>> import numpy as np
-    >>> from benchmarks.closed_forms import Location
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> from pymc_coresets.rowlogp.evaluation import LogLikelihood
+    >>> from pymc_coresets.sampling.sampler import CoresetSampler
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=[0.9, 1.0, 1.1])
+    >>> loglik = LogLikelihood(find_observations(model))
     >>> from pymc_coresets.papers.sparse_vi import SparseVI
-    >>> location = Location(np.array([[0.9], [1.0], [1.1]]))
-    >>> solution = solve_adaptively(SparseVI(), location, 1, rng=np.random.default_rng(1))
+    >>> sampler, rng = CoresetSampler(loglik, kind="laplace"), np.random.default_rng(1)
+    >>> solution = solve_adaptively(SparseVI(), sampler, 1, rng=rng)
     >>> solution.rows.positions, solution.weights.round()
     (array([1]), array([3.]))
     """

@@ -8,8 +8,8 @@ from benchmarks.paper_data import DATA_SETS, load, needed_folder
 from benchmarks.problems import problem_of
 from benchmarks.regressions import Laplace, Regression
 from benchmarks.tables import markdown
+from pymc_coresets.methods.exact_or_uniform import Uniform
 from pymc_coresets.methods.hilbert import solve
-from pymc_coresets.methods.plain import Uniform
 from pymc_coresets.request import known_methods
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows

@@ -28,8 +28,8 @@ from benchmarks.compiled_density import compiled_density
 from benchmarks.gradient_models import MODELS
 from benchmarks.gradients_by_hand import BY_HAND, Value
 from benchmarks.tables import markdown, parser_of
+from pymc_coresets.loops.density_loops import density_mode
 from pymc_coresets.loops.fused_loops import loop_mode
-from pymc_coresets.loops.plain_loops import density_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained

@@ -27,8 +27,8 @@ from .glm.control_variates.method import ControlVariates as ControlVariates
 from .growth.coverage import Coverage as Coverage
 from .growth.new_rows import merge as merge
 from .growth.streams import CoresetStream as CoresetStream
-from .methods.plain import Exact as Exact
-from .methods.plain import Uniform as Uniform
+from .methods.exact_or_uniform import Exact as Exact
+from .methods.exact_or_uniform import Uniform as Uniform
 from .methods.pursuit import Pursuit as Pursuit
 from .methods.riemannian import RiemannianPursuit as RiemannianPursuit
 from .one_call import coreset_of as coreset_of

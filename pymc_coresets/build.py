@@ -32,8 +32,8 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates, has_quadratics
+from pymc_coresets.methods.exact_or_uniform import Exact
 from pymc_coresets.methods.job import DrawsWithReplacement, Job, Method, tolerance_of
-from pymc_coresets.methods.plain import Exact
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import whole_number
 from pymc_coresets.progress import Reporter

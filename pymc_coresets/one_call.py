@@ -39,7 +39,7 @@ from pymc_coresets.exceptions import (
     warn_user,
 )
 from pymc_coresets.glm.given_scales.exact_draws import drawn_given_scales, has_scales, may_be_normal
-from pymc_coresets.methods.plain import Exact
+from pymc_coresets.methods.exact_or_uniform import Exact
 from pymc_coresets.options import flag, generator, one_of, positive_number, whole_number
 from pymc_coresets.predictive.model_data import data_groups
 from pymc_coresets.progress import Reporter, tell

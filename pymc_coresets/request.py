@@ -10,8 +10,8 @@ import pymc as pm
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods import METHODS
+from pymc_coresets.methods.exact_or_uniform import Exact
 from pymc_coresets.methods.job import HasTolerance, Method
-from pymc_coresets.methods.plain import Exact
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.optional import has_room, module_of
 from pymc_coresets.options import flag, generator, positive_number

@@ -1,5 +1,5 @@
 """How tests evaluate graphs without compiling them."""
 
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.folding import NUMPY_MODE as PLAIN_MODE
 
 __all__ = ["PLAIN_MODE"]

@@ -127,7 +127,7 @@ def elpd_of_rows(
     _warn_of_few(found, remedy)
     logliks = [loglik.collapsed(collapse=False) for loglik in logliks]
     n_rows = sum(loglik.n_rows for loglik in logliks)
-    sampled = certain = _sample(n_rows, observations, key)
+    sampled = certain = _subsample(n_rows, observations, key)
     surrogate = None
     if len(sampled) < n_rows:
         surrogate = ElpdSurrogate.of(logliks, draws, found.smoothed.weights.ravel())
@@ -242,7 +242,7 @@ def units_of(logliks: Sequence[LogLikelihood]) -> str:
     return f"{n_units:,} units of several rows (grouping {zlib.crc32(rows):08x})"
 
 
-def _sample(n_rows: int, size: int | None, key: int) -> Positions:
+def _subsample(n_rows: int, size: int | None, key: int) -> Positions:
     """Return the numbers of a simple random sample: the same for all models of as many rows."""
     if size is None or size >= n_rows:
         return np.arange(n_rows)

@@ -13,7 +13,7 @@ from pytensor.graph import ancestors
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import names_of
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import values_of
 from pymc_coresets.reading.known import without_views
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
@@ -229,7 +229,7 @@ def _held(
         value = model.rvs_to_values.get(model[term.name])
         if value is not None and arrays.keys().isdisjoint(v.name for v in ancestors([value])):
             used.add(term.name)
-            [array] = evaluate([value])
+            [array] = values_of([value])
             add(term.name, array, term.axis)
     return arrays, axes
 

@@ -111,7 +111,7 @@ class EvaluatedDraws:
         )
 
 
-def evaluate(
+def evaluate_enough(
     chains: Chains,
     log_densities: LogDensities,
     wanted: Callable[[EvaluatedDraws], float],
@@ -144,7 +144,7 @@ def evaluate(
     >>> chains = Chains(xr.Dataset({"mu": (("chain", "draw"), np.zeros((4, 1000)))}))
     >>> def equal(some):
     ...     return np.zeros(some["posterior"]["mu"].size), np.zeros(some["posterior"]["mu"].size)
-    >>> evaluate(chains, equal, lambda found: 800, impossible="").log_p.shape
+    >>> evaluate_enough(chains, equal, lambda found: 800, impossible="").log_p.shape
     (4, 200)
     """
     first = max(first, MIN_DRAWS, MIN_PER_CHAIN * chains.n_chains)
@@ -195,7 +195,7 @@ def check_draws(
     ----------
     chains : Chains
     log_densities, impossible
-        See `evaluate`.
+        See `evaluate_enough`.
     draws : int, optional
         Judge that many, whatever they show.
     tolerance : float, default 0.01
@@ -216,12 +216,12 @@ def check_draws(
         return 0.0 if enough else math.inf
 
     first = draws or FIRST_DRAWS
-    found = evaluate(chains, log_densities, wanted, first=first, impossible=impossible)
+    found = evaluate_enough(chains, log_densities, wanted, first=first, impossible=impossible)
     return found.check(chains, tolerance=tolerance)
 
 
 def enough_for(chains: Chains, ess: float) -> Callable[[EvaluatedDraws], float]:
-    """Return the rule for a number of draws with an effective sample size, see `evaluate`.
+    """Return the rule for a number of draws with an effective sample size, see `evaluate_enough`.
 
     Examples
     --------
@@ -229,7 +229,7 @@ def enough_for(chains: Chains, ess: float) -> Callable[[EvaluatedDraws], float]:
     >>> chains = Chains(xr.Dataset({"mu": (("chain", "draw"), mu)}))
     >>> def shifted(some):
     ...     return some["posterior"]["mu"].values.ravel(), np.zeros(some["posterior"]["mu"].size)
-    >>> found = evaluate(chains, shifted, enough_for(chains, 100), first=100, impossible="")
+    >>> found = evaluate_enough(chains, shifted, enough_for(chains, 100), first=100, impossible="")
     >>> 100 <= found.ess(chains) < found.log_p.size < 4000
     True
     """

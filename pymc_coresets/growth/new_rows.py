@@ -34,7 +34,7 @@ from pymc_coresets.rowlogp.of_model import (
     likelihood_of_prototypes,
     likelihood_of_rows,
 )
-from pymc_coresets.rowlogp.verification import points_near, verify
+from pymc_coresets.rowlogp.verification import points_near, verify_rows
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.keyed import FirstRows
 from pymc_coresets.rows.memory import InMemoryRows
@@ -374,7 +374,7 @@ def _new_rows(
     if wanted.rows is not None:
         return likelihood_of_rows(model, wanted, rng=rng)
     new = likelihood_of_prototypes(model, columns_of_dataset(part.kept), wanted)
-    verify(new, rng=rng)
+    verify_rows(new, rng=rng)
     return new
 
 

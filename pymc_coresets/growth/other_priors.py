@@ -27,7 +27,7 @@ from pymc_coresets.rowlogp.of_model import (
     verify_form,
 )
 from pymc_coresets.rowlogp.rest import refuse_unweighted
-from pymc_coresets.rowlogp.verification import points_near, verify
+from pymc_coresets.rowlogp.verification import points_near, verify_rows
 from pymc_coresets.rows.passes import AbsentRows, RowBlocks
 from pymc_coresets.rows.streamed import ExtendedRows, StreamedRows
 from pymc_coresets.rows.values import Rows
@@ -54,7 +54,7 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
         _require_same(old, new, _all_rows(old, new), _points(old, new, rng))
     else:
         loglikelihood = likelihood_of_prototypes(model, columns_of_dataset(kept), wanted)
-        verify(loglikelihood, rng=rng)
+        verify_rows(loglikelihood, rng=rng)
         points = _points(old, loglikelihood, rng)
         rows = rows_of_dataset(old.observations, kept)
         kept = for_other_priors(loglikelihood.observations, kept)

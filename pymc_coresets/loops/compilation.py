@@ -35,12 +35,12 @@ def compiled_loop(node: Apply) -> Function:
         source = inner.py_func, name
     function, name = source
     # PyTensor's name for it does not include types, which Numba determines at the call.
-    key = (name, *(str(v.type) for v in (*node.inputs, *node.outputs)))
-    if name is not None and key in _kernels:
-        return _kernels[key]
+    signature = (name, *(str(v.type) for v in (*node.inputs, *node.outputs)))
+    if name is not None and signature in _kernels:
+        return _kernels[signature]
     kernel: Function = numba_njit(
         function, final_function=True, no_cfunc_wrapper=True, nogil=True, cache=name is not None
     )
     if name is not None:
-        _kernels[key] = kernel
+        _kernels[signature] = kernel
     return kernel

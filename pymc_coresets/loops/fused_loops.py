@@ -41,6 +41,12 @@ from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter
 from pymc_coresets.loops import vectormath
 from pymc_coresets.loops.batches import batched_call, repeated
 from pymc_coresets.loops.compilation import compiled_loop
+from pymc_coresets.loops.density_loops import (
+    LoopMax,
+    LoopSum,
+    as_loops_along_rows,
+    solve_small_systems,
+)
 from pymc_coresets.loops.direct_calls import (
     axis_by_numbers,
     direct_call,
@@ -49,12 +55,6 @@ from pymc_coresets.loops.direct_calls import (
     require_within,
 )
 from pymc_coresets.loops.parts import is_large, parts_of
-from pymc_coresets.loops.plain_loops import (
-    PlainMax,
-    PlainSum,
-    as_plain_loops_along_rows,
-    solve_small_systems,
-)
 from pymc_coresets.loops.rewrites import (
     ENDLESS,
     MOST_OPERANDS,
@@ -78,7 +78,7 @@ _LOOPS = (
     (dfs_rewriter(vectormath.vectorise), 48.4),
     (dfs_rewriter(vectormath.inline_composite), 49.4),  # after the fusion of loops
     (dfs_rewriter(read_by_index), 49.42),
-    (dfs_rewriter(as_plain_loops_along_rows), 49.45),
+    (dfs_rewriter(as_loops_along_rows), 49.45),
     # It rejects cycles: the rewrite that fuses loops does not check whether a loop adds to an array
     # that depends on the loop's own sum.
     (ops.AddDestroyHandler(), 49.5),
@@ -268,7 +268,7 @@ def _function_of(node: Apply, *, of_rows: bool, compiled: bool) -> Function:
         return known or (_performed(node) if is_ufunc else compiled_loop(node))
     if isinstance(op, (ops.HasInnerGraph, ops.NoPythonOp)):
         return compiled_loop(node)
-    if as_loop and isinstance(op, PlainSum | PlainMax):
+    if as_loop and isinstance(op, LoopSum | LoopMax):
         return compiled_loop(node)  # NumPy's takes ten times as long
     to_add = isinstance(op, ops.AdvancedIncSubtensor) and not op.set_instead_of_inc
     if compiled and as_loop and to_add:

@@ -8,7 +8,7 @@ PyTensor.
 from collections.abc import Mapping
 from typing import Any
 
-from pymc_coresets.methods.plain import Exact, Uniform
+from pymc_coresets.methods.exact_or_uniform import Exact, Uniform
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 

@@ -52,7 +52,7 @@ class ActiveSet:
     >>> active = ActiveSet(np.array([2.0, 3.0]), capacity=2)
     >>> active.add(7, np.array([1.0, 0.0])), active.add(9, np.array([0.0, 1.0]))
     (True, True)
-    >>> active.keys, active.weights
+    >>> active.numbers, active.weights
     ([7, 9], array([2., 3.]))
     """
 
@@ -64,17 +64,17 @@ class ActiveSet:
         self._basis = np.empty((n_draws, capacity), order="F")
         self._triangle = np.zeros((capacity, capacity), order="F")
         self._coordinates = np.empty(capacity)
-        self.keys: list[int] = []
+        self.numbers: list[int] = []
         self.weights: Vector = np.empty(0)
         self.residual: Vector = target
 
-    def add(self, key: int, row: Vector) -> bool:
+    def add(self, number: int, row: Vector) -> bool:
         """Add a row and solve again.
 
         Parameters
         ----------
-        key : int
-            Name of the row.
+        number : int
+            Of the row.
         row : ndarray of shape (n_draws,)
             Its vector.
 
@@ -86,7 +86,7 @@ class ActiveSet:
         """
         if not self._append(row):
             return False
-        self.keys.append(key)
+        self.numbers.append(number)
         self.weights = np.append(self.weights, 0.0)
         while (trial := self._unconstrained()).min() <= 0:
             self._step_to_boundary(trial)
@@ -95,7 +95,7 @@ class ActiveSet:
 
     def _append(self, row: Vector) -> bool:
         """Extend Q and R by one column; orthogonalising twice is enough [2]_."""
-        n = len(self.keys)
+        n = len(self.numbers)
         if n == self._basis.shape[1]:
             return False
         basis = self._basis[:, :n]
@@ -118,7 +118,7 @@ class ActiveSet:
 
     def _unconstrained(self) -> Vector:
         """Least-squares weights of the rows in the set, whatever their signs."""
-        n = len(self.keys)
+        n = len(self.numbers)
         weights: Vector = solve_triangular(
             self._triangle[:n, :n], self._coordinates[:n], check_finite=False
         )
@@ -135,11 +135,11 @@ class ActiveSet:
 
     def _drop(self, position: int) -> None:
         """Remove a column from Q and R; residual and coordinates follow from the new Q."""
-        n = len(self.keys)
+        n = len(self.numbers)
         basis, triangle = qr_delete(
             self._basis[:, :n], self._triangle[:n, :n], position, which="col", check_finite=False
         )
-        del self.keys[position]
+        del self.numbers[position]
         self.weights = np.delete(self.weights, position)
         basis = self._basis[:, : n - 1] = basis[:, : n - 1]
         self._triangle[: n - 1, : n - 1] = triangle[: n - 1]
@@ -174,10 +174,10 @@ def add_best(
     >>> import numpy as np
     >>> rows = np.eye(2)
     >>> active = ActiveSet(np.array([2.0, 3.0]), capacity=2)
-    >>> add_best(active, rows @ active.residual, rows.__getitem__, 0.0), active.keys
+    >>> add_best(active, rows @ active.residual, rows.__getitem__, 0.0), active.numbers
     (True, [1])
     """
-    scores[active.keys] = -np.inf
+    scores[active.numbers] = -np.inf
     while scores[best := int(scores.argmax())] > threshold:
         if active.add(best, row(best)):
             return True
@@ -271,7 +271,7 @@ class Pursuit(HilbertMethod[PursuitState]):
         if np.linalg.norm(active.residual) >= distance:
             return replace(state, status=Status.NO_PROGRESS)
         weights = np.zeros_like(state.weights)
-        weights[active.keys] = active.weights
+        weights[active.numbers] = active.weights
         return state.moved(weights=weights, residual=active.residual)
 
     def finish(self, state: PursuitState) -> State:

@@ -25,7 +25,7 @@ from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.user_model import carry_over, convertible, given_model
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_prototypes, likelihood_of_rows
-from pymc_coresets.rowlogp.verification import verify
+from pymc_coresets.rowlogp.verification import verify_rows
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -204,7 +204,7 @@ def _verified(
     """Compare the derived log-likelihood with PyMC's before the pass, and check the rows."""
     observations = found.observations
     if wanted.rows is None:
-        verify(LogLikelihood(observations), rng=rng)
+        verify_rows(LogLikelihood(observations), rng=rng)
         loglik = LogLikelihood(observations, collapse="auto")
         return PredictorRows(SeenRows(found), loglik)
     loglik = likelihood_of_rows(observations.model, wanted, rng=rng, watch=report.rows_read)

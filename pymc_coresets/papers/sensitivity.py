@@ -47,7 +47,7 @@ class SignedBlocks:
     def __iter__(self) -> Iterator[tuple[Rows, SignedRows]]:
         return ((rows, self.signed(rows)) for rows in self.source.blocks(self.size))
 
-    def sample(self, size: int, *, key: int) -> tuple[SignedRows, Vector]:
+    def subsample(self, size: int, *, key: int) -> tuple[SignedRows, Vector]:
         """Return a sample of the rows, and weights that scale it to all of them."""
         subsample = self.source.subsample(size, key=key, distinct=True)
         return self.signed(subsample.rows), subsample.weights
@@ -91,8 +91,8 @@ class Sensitivities:
         E), and at least 50 k if there are that many.
         """
         size = sample_size(n_clusters, blocks.source.n_rows)
-        sample, weights = blocks.sample(size, key=random_key(rng))
-        centers = centers_of(replace(sample, weights=weights), n_clusters, rng=rng)
+        subsample, weights = blocks.subsample(size, key=random_key(rng))
+        centers = centers_of(replace(subsample, weights=weights), n_clusters, rng=rng)
         sums = ClusterSums(centers)
         for _, signed in blocks:
             sums.add(signed)

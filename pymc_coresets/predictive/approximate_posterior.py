@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, enough_for, evaluate
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, enough_for, evaluate_enough
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes
@@ -155,7 +155,7 @@ class ApproximatePosterior:
         """Evaluate all rows at as many draws as are worth `ess` independent ones, or are cheap."""
         n_terms = sum(part.n_terms for part in self.parts)
         is_known = self.has_all_rows() and not exactly
-        return evaluate(
+        return evaluate_enough(
             chains,
             partial(self.log_densities, exactly=exactly),
             enough_for(chains, ess),

@@ -42,7 +42,7 @@ from pymc_coresets.predictive.model_data import (
 )
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import Draws, dims_of
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.folding import NUMPY_MODE
 from pymc_coresets.reading.graphs import parameter_inputs, shapes_of
 from pymc_coresets.rows.first_reading import spaced
 from pymc_coresets.rows.keyed import random_key
@@ -78,7 +78,7 @@ def _compare_uniform_numbers(_: FunctionGraph, node: Apply) -> list[Variable]:
     return [next_rng, pt.cast(pt.lt(uniform, checked), node.op.dtype)]
 
 
-_WITH_NUMPY = PLAIN_MODE.register((dfs_rewriter(_compare_uniform_numbers), 0.5))
+_WITH_NUMPY = NUMPY_MODE.register((dfs_rewriter(_compare_uniform_numbers), 0.5))
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior
 from pymc_coresets.reading.draws import dims_of
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import values_of
 from pymc_coresets.reading.graphs import as_plain_tensor, shapes_of
 from pymc_coresets.reading.likelihood.prototypes import check_column, row_dims
 from pymc_coresets.reading.user_model import data_of, settable_data
@@ -235,7 +235,7 @@ def _check(filled: FilledModel, lookups: Sequence[RowCodes]) -> None:
         if lookups:
             filled.fill(rows.arrays)
         for lookup in lookups:
-            [codes] = evaluate([lookup.codes])
+            [codes] = values_of([lookup.codes])
             for place in out_of_range(codes, lookup.length)[:1]:
                 position = int(rows.positions[place[0]])
                 raise lookup.error(filled.source, int(codes[tuple(place)]), position)
@@ -349,7 +349,7 @@ def labelled(
 
 def _values(variable: Variable) -> np.ndarray:
     known = isinstance(variable, Constant | SharedVariable)
-    values = data_of(variable) if known else evaluate([as_plain_tensor(variable)])[0]
+    values = data_of(variable) if known else values_of([as_plain_tensor(variable)])[0]
     view: np.ndarray = values.view()
     view.flags.writeable = False
     return view

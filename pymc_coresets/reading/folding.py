@@ -64,7 +64,7 @@ def _without_c(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # 
     return outputs
 
 
-def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
+def numpy_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
     """Return a mode that evaluates a graph with NumPy, operation by operation.
 
     Parameters
@@ -76,7 +76,7 @@ def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
     --------
     >>> import pytensor.tensor as pt
     >>> x = pt.vector("x")
-    >>> pytensor.function([x], pt.add(*[x] * 40), mode=plain_mode("None"))([1.0])
+    >>> pytensor.function([x], pt.add(*[x] * 40), mode=numpy_mode("None"))([1.0])
     array([40.])
     """
     mode: Mode = Mode(linker="py", optimizer=rewrites).register(
@@ -86,14 +86,14 @@ def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
 
 
 #: Evaluates a graph as it is written.  PyTensor would compile the graphs inside of operations.
-WRITTEN_MODE: Mode = plain_mode("minimum_compile").register((ops.dfs_rewriter(inline_graphs), 47.9))
+WRITTEN_MODE: Mode = numpy_mode("minimum_compile").register((ops.dfs_rewriter(inline_graphs), 47.9))
 
 _STABLE = ("canonicalize", "stabilize", "local_check_parameter_to_ninf_switch")
 
 
-def _numpy_mode() -> Mode:
+def _stable_mode() -> Mode:
     query = RewriteDatabaseQuery(include=[*_STABLE, "specialize"], exclude=USELESS)
-    mode: Mode = plain_mode(query).register(
+    mode: Mode = numpy_mode(query).register(
         (ops.dfs_rewriter(inline_graphs), 47.9),  # after the rewrites that stabilise
         (ops.dfs_rewriter(as_ufuncs), 48.0),  # and after those that would undo it
     )
@@ -104,7 +104,7 @@ def _numpy_mode() -> Mode:
 #: Numerically unstable expressions are rewritten: ``log(1 - sigmoid(40))`` is -40, not minus
 #: infinity.  Where the parameters of a distribution fail its checks, the log-density is minus
 #: infinity.
-PLAIN_MODE: Mode = _numpy_mode()
+NUMPY_MODE: Mode = _stable_mode()
 
 
 def numpy_function(
@@ -118,7 +118,7 @@ def numpy_function(
         Variables without a known value; an output need not depend on all of them.
     outputs : sequence of Variable
     mode : Mode, optional
-        By default `PLAIN_MODE`.
+        By default `NUMPY_MODE`.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def numpy_function(
         function = pytensor.function(
             [*inputs, *constants.values()],
             graphs,
-            mode=PLAIN_MODE if mode is None else mode,
+            mode=NUMPY_MODE if mode is None else mode,
             on_unused_input="ignore",
         )
     data = [cast(Constant, constant).data for constant in constants]
@@ -198,7 +198,7 @@ def simplified(graphs: Sequence[Variable]) -> list[Variable]:
     """Rewrite graphs before their gradients are taken, or they are vectorised.
 
     There is more to rewrite afterwards, which takes several times as long.  The values are those of
-    `PLAIN_MODE`.
+    `NUMPY_MODE`.
 
     Examples
     --------
@@ -297,10 +297,10 @@ def _joined(scalars: Sequence[Variable], dtype: str) -> Variable:
     return joined
 
 
-def evaluate(
+def values_of(
     variables: Sequence[Variable], given: Mapping[Variable, np.ndarray] | None = None
 ) -> list[np.ndarray]:
-    """Evaluate variables once, to the values of `PLAIN_MODE`; no function is made of them.
+    """Evaluate variables once, to the values of `NUMPY_MODE`; no function is made of them.
 
     Parameters
     ----------
@@ -316,7 +316,7 @@ def evaluate(
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> evaluate([pt.constant([1.0, 2.0]) * 2])
+    >>> values_of([pt.constant([1.0, 2.0]) * 2])
     [array([2., 4.])]
     """
     known = dict(given or {})
@@ -326,7 +326,7 @@ def evaluate(
 def performed(
     inputs: Sequence[Any], outputs: Sequence[Variable]
 ) -> Callable[..., list[np.ndarray]]:
-    """Return a function that evaluates outputs a few times, to the values of `PLAIN_MODE`.
+    """Return a function that evaluates outputs a few times, to the values of `NUMPY_MODE`.
 
     PyTensor rewrites the graph, but makes no function of it.
 
@@ -348,7 +348,7 @@ def performed(
         with ops.compiling():
             lifted, constants = _lifted(outputs)
             fgraph = FunctionGraph(outputs=lifted, clone=True, copy_inputs=False)
-            PLAIN_MODE.optimizer.rewrite(fgraph)
+            NUMPY_MODE.optimizer.rewrite(fgraph)
         graphs = list(fgraph.outputs)
         known = {new: _held_by(old) for old, new in constants.items()}
     return lambda *values: _performed(graphs, known | dict(zip(inputs, values, strict=True)))
@@ -410,7 +410,7 @@ def known_length(variable: TensorVariable, axis: int) -> int | None:
     [shape] = resolve_shapes([variable.shape])
     if any(v.owner is None and not isinstance(v, Constant) for v in graph_inputs([shape])):
         return None
-    [lengths] = evaluate([shape])
+    [lengths] = values_of([shape])
     return int(lengths[axis])
 
 
@@ -442,7 +442,7 @@ def _known_shapes(graphs: Sequence[Variable]) -> dict[Variable, Variable]:
         elif isinstance(node.op, ops.Shape) and None not in shape:
             known[variable] = pt.constant(np.array(shape, dtype="int64"))
         elif _is_length(node):
-            [value] = evaluate([variable])
+            [value] = values_of([variable])
             known[variable] = variable.type.constant_type(variable.type, value)
         elif isinstance(node.op, ops.SymbolicOp) and None in variable.type.shape:
             fresh = rebuild(node.op, node, node.inputs, {})[node.outputs.index(variable)]

@@ -29,7 +29,7 @@ from pymc_coresets.compat.pymc_api import (
 )
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.folding import (
-    evaluate,
+    values_of,
     widened,
     with_constant_shapes,
     with_joined_scalars,
@@ -76,7 +76,7 @@ def shapes_of(variables: Sequence[Variable]) -> list[tuple[int, ...]]:
     """
     unknown = [v for v in variables if None in v.type.shape]
     plain = [as_plain_tensor(v).shape for v in unknown]
-    found = dict(zip(unknown, evaluate(resolve_shapes(plain)) if plain else [], strict=True))
+    found = dict(zip(unknown, values_of(resolve_shapes(plain)) if plain else [], strict=True))
     return [tuple(int(n) for n in found.get(v, v.type.shape)) for v in variables]
 
 

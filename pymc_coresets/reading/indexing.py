@@ -10,7 +10,7 @@ from pytensor.graph import Apply, Variable
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.reading.folding import evaluate, known_length
+from pymc_coresets.reading.folding import known_length, values_of
 from pymc_coresets.reading.known import KnownValues
 from pymc_coresets.reading.selection_rules import (
     InputAxes,
@@ -80,8 +80,8 @@ def indexed(node: Apply, axis: int, known: KnownValues) -> IndexedAxes | None:
     entries, arrays = index_of(node)
     if isinstance(node.op, ops.Subtensor):
         return _sliced_axis(x, entries, axis)
-    plain = all(entry == slice(None) for entry in entries if isinstance(entry, slice))
-    if not plain or list(arrays) != list(range(axis, axis + len(arrays))):
+    is_whole = all(entry == slice(None) for entry in entries if isinstance(entry, slice))
+    if not is_whole or list(arrays) != list(range(axis, axis + len(arrays))):
         return None
     values = [known.value(array) for array in arrays.values()]
     lengths = x.type.shape[axis : axis + len(values)]
@@ -107,7 +107,7 @@ def _sliced_axis(
     length = known_length(x, x_axis)
     if length is None:
         return None
-    positions = tuple(evaluate([pt.arange(length)[entry]]))
+    positions = tuple(values_of([pt.arange(length)[entry]]))
     others = [slice(None) if i == x_axis else other for i, other in enumerate(entries)]
     if all(other == slice(None) for other in others):
         return IndexedAxes(x, x_axis, (length,), positions)

@@ -16,7 +16,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import values_of
 
 
 class KnownValues:
@@ -57,7 +57,7 @@ class KnownValues:
         """Evaluate a variable that depends on no parameter, once."""
         if variable not in self._values:
             try:
-                [self._values[variable]] = evaluate([variable])
+                [self._values[variable]] = values_of([variable])
             except AssertionError as error:  # of a shape, by which PyTensor says it
                 raise InvalidDataError(
                     f"The lengths of the data do not fit together: {error} Give all of them the "
@@ -75,7 +75,7 @@ class KnownValues:
             for v in self.parameters
             if None not in v.type.shape
         }
-        [found] = evaluate(clone_replace([pt.shape(variable)], zeros, rebuild_strict=False))
+        [found] = values_of(clone_replace([pt.shape(variable)], zeros, rebuild_strict=False))
         return tuple(int(n) for n in found)
 
     def broadcasts(self, variable: Variable, axis: int) -> bool:

@@ -297,8 +297,8 @@ class _Rewrite:
         new: dict[Variable, Variable] = {self.obs.n_rows: self.weights.shape[0]}
         for name, variable in self.obs.parameters.items():
             free = self.by_name[name]
-            plain = free.values if isinstance(free, XTensorVariable) else free
-            new[variable] = plain.astype(variable.type.dtype)
+            tensor = free.values if isinstance(free, XTensorVariable) else free
+            new[variable] = tensor.astype(variable.type.dtype)
         linked = {number: name for name, number in self.containers.items()}
         for i, row in enumerate(self.obs.inputs):
             if row.placeholder in used:

@@ -137,10 +137,10 @@ class Unconstrained:
         """Maps draws of each free variable to those of each value variable."""
         free, inputs = dict[Variable, Variable](), list[TensorVariable]()
         for rv in self.model.free_RVs:
-            plain = pt.tensor(dtype=rv.type.dtype, shape=rv.type.shape)
+            tensor = pt.tensor(dtype=rv.type.dtype, shape=rv.type.shape)
             labelled = isinstance(rv, XTensorVariable)
-            free[rv] = as_xtensor(plain, dims=rv.type.dims) if labelled else plain
-            inputs.append(plain)
+            free[rv] = as_xtensor(tensor, dims=rv.type.dims) if labelled else tensor
+            inputs.append(tensor)
         transformed = []
         for value in self.model.value_vars:
             rv = self.model.values_to_rvs[value]

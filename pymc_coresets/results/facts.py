@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.ancestry import OBJECTIVE_OF_PARTS, Ancestry
 from pymc_coresets.diagnostics.known_posterior import NOT_SOUGHT
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import values_of
 from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
@@ -107,7 +107,7 @@ def cell_codes(observations: Observations, positions: Values) -> dict[str, Value
     dims = observations.dims
     if len(dims) < 2:
         return dict.fromkeys(dims, positions)
-    lengths = evaluate([observations.model.dim_lengths[dim] for dim in dims])
+    lengths = values_of([observations.model.dim_lengths[dim] for dim in dims])
     codes = np.unravel_index(positions, [int(length) for length in lengths])
     return dict(zip(dims, codes, strict=True))
 
@@ -115,7 +115,7 @@ def cell_codes(observations: Observations, positions: Values) -> dict[str, Value
 def labels_of_dim(observations: Observations, dim: str) -> Labels:
     """Return the labels of a dimension; numbers where it has none."""
     model = observations.model
-    return model.coords.get(dim) or range(int(evaluate([model.dim_lengths[dim]])[0]))
+    return model.coords.get(dim) or range(int(values_of([model.dim_lengths[dim]])[0]))
 
 
 def row_labels(coreset: WeightedRows, positions: NDArray[np.int64]) -> list[str]:

@@ -172,10 +172,10 @@ class CodeCheck:
 
     def __init__(self, observations: Observations) -> None:
         self._observations = observations
-        plain = {row.placeholder for row in observations.rows}
+        given = {row.placeholder for row in observations.rows}
         found = codes_of(observations)
-        self._plain = [lookup for lookup in found if lookup.codes in plain]
-        self._computed = [lookup for lookup in found if lookup.codes not in plain]
+        self._of_rows = [lookup for lookup in found if lookup.codes in given]
+        self._computed = [lookup for lookup in found if lookup.codes not in given]
 
     def usable(self, rows: StreamedRows, size: int = 0, *, key: int = 0) -> StreamedRows:
         """Read rows for the first time, and raise if values or codes cannot be used.
@@ -204,7 +204,7 @@ class CodeCheck:
         first.require_usable()
         rows = replace(rows, first=first, initial_sample=initial)
         # A table may itself hold codes: the codes that index such a table are checked first.
-        for lookup in self._plain:
+        for lookup in self._of_rows:
             low, high = first.ranges[lookup.columns[0]]
             if low < 0 or high >= lookup.length:
                 _refuse_codes(rows, self._kernel_of([lookup]), [lookup])

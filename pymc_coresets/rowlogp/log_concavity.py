@@ -18,7 +18,7 @@ from pytensor.graph import Apply, Constant, Variable, graph_inputs
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import CheckParameterValue, LogTransform, ZeroSumTransform
 from pymc_coresets.compat.pytensor_api import io_toposort
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import values_of
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.rest import rest_graph
@@ -232,7 +232,7 @@ class Convexities:
         inputs = [i for i in graph_inputs([variable]) if not isinstance(i, Constant)]
         if any(i not in self._rows and not isinstance(i, ops.SharedVariable) for i in inputs):
             return None
-        [values] = evaluate([variable], self._rows)
+        [values] = values_of([variable], self._rows)
         return values
 
     def _after(self, node: Apply) -> Convexity:

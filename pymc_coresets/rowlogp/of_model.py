@@ -19,7 +19,7 @@ from pymc_coresets.exceptions import (
 )
 from pymc_coresets.numerics import agree, differing
 from pymc_coresets.options import flag, names_of
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import values_of
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
 from pymc_coresets.reading.units.nodes import Rule
@@ -28,7 +28,7 @@ from pymc_coresets.reading.user_model import copy_with_rows, given_model
 from pymc_coresets.rowlogp.code_checks import CodeCheck
 from pymc_coresets.rowlogp.evaluation import Collapse, LogLikelihood
 from pymc_coresets.rowlogp.units import UnitSettings, unit_model
-from pymc_coresets.rowlogp.verification import points_around, points_near, reference_of, verify
+from pymc_coresets.rowlogp.verification import points_around, points_near, reference_of, verify_rows
 from pymc_coresets.rows.executors import HasSubmit, engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import required_source
@@ -256,7 +256,7 @@ def likelihood_of_model(
     Raises
     ------
     UnsupportedModelError, InvalidDataError
-        As `verify`, `find_observations` and `likelihood_of_rows` do.
+        As `verify_rows`, `find_observations` and `likelihood_of_rows` do.
 
     Examples
     --------
@@ -270,9 +270,9 @@ def likelihood_of_model(
         return likelihood_of_rows(model, wanted, rng=rng, watch=watch, sampled=sampled)
     loglik = LogLikelihood(wanted.found_in(model))
     if not loglik.observations.integrated:
-        verify(loglik, rng=rng)
+        verify_rows(loglik, rng=rng)
     else:
-        verify(LogLikelihood(wanted.rows_of(model)), rng=rng)
+        verify_rows(LogLikelihood(wanted.rows_of(model)), rng=rng)
     return loglik.collapsed(collapse=wanted.collapse)
 
 
@@ -282,7 +282,7 @@ def verify_form(loglik: LogLikelihood) -> None:
     Parameters
     ----------
     loglik : LogLikelihood
-        The log-likelihoods, which `verify` has accepted.
+        The log-likelihoods, which `verify_rows` has accepted.
 
     Raises
     ------
@@ -306,7 +306,7 @@ def verify_form(loglik: LogLikelihood) -> None:
     found = weights @ loglik.matrix(space.constrain(points), rows, finite=False)
     first = int(np.argmax(np.isfinite(found)))
     values = space.point(points[first])
-    [value] = evaluate([potential], {v: values[v.name] for v in model.value_vars})
+    [value] = values_of([potential], {v: values[v.name] for v in model.value_vars})
     expected = float(found[first])
     if not agree(value, expected, size=weights.sum(), nan=True):
         raise UnsupportedModelError(
@@ -375,7 +375,7 @@ def likelihood_of_rows(
     if source.n_rows < 2:
         raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
     loglik = of_prototypes.reading(source)
-    verify(of_prototypes, rng=rng)
+    verify_rows(of_prototypes, rng=rng)
     others = source.subsample(min(source.n_rows, n_others), key=key, distinct=True).rows
     _verify_others(loglik, wanted, others, rng)
     return loglik

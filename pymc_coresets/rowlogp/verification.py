@@ -18,7 +18,7 @@ from pymc_coresets.compat.pytensor_api import NullType, io_toposort
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.numerics import ABSOLUTE, RELATIVE, ROUNDING
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import numpy_function, performed, plain_mode
+from pymc_coresets.reading.folding import numpy_function, numpy_mode, performed
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.selection_rules import is_black_box
@@ -29,7 +29,7 @@ from pymc_coresets.rows.values import Rows
 _SHOWN = 5  # rows that a message names
 
 
-def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
+def verify_rows(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
     """Compare the log-likelihoods with PyMC's own at random rows and points.
 
     Costs six evaluations of PyMC's elementwise log-likelihood of all rows: at the model's initial
@@ -50,7 +50,7 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
-    >>> verify(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
+    >>> verify_rows(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
     """
     space = loglik.observations.space
     near, far = (space.constrain(x) for x in points_around(space, rng))
@@ -414,7 +414,7 @@ def _nowhere_finite(obs: Observations, space: Unconstrained, n_tries: int) -> Un
 def _failing_checks(obs: Observations, draws: Draws) -> list[str]:
     """Name PyMC's parameter check that fails at each draw, if one does."""
     reasons = []
-    as_written = partial(numpy_function, mode=plain_mode("None"))
+    as_written = partial(numpy_function, mode=numpy_mode("None"))
     for found in _by_pymc(obs, as_written)(draws):
         is_check = isinstance(found, ParameterValueError)
         reason = f"PyMC's check {str(found)!r} fails" if is_check else str(found)

@@ -255,7 +255,7 @@ class FirstRows:
     --------
     >>> rows = Rows(np.arange(3), np.ones(3))
     >>> first = FirstRows(rows, np.array([0.3, 0.1, 0.2]), 0.3, key=1)
-    >>> first.sample(1, total=10.0).rows.positions, first.sample(3, total=10.0)
+    >>> first.subsample(1, total=10.0).rows.positions, first.subsample(3, total=10.0)
     (array([1]), None)
     """
 
@@ -288,7 +288,7 @@ class FirstRows:
         here = np.flatnonzero(times <= limit)
         return cls(rows.take(here), times[here], min(limit, kept.limit), key)
 
-    def sample(self, size: int, *, total: float) -> RowSample | None:
+    def subsample(self, size: int, *, total: float) -> RowSample | None:
         """Return the first `size` rows, of all with weight `total`; None if too few are kept."""
         chosen, beyond = smallest(self.times, size)
         if beyond > self.limit:

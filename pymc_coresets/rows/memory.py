@@ -141,7 +141,7 @@ class InMemoryRows(RowBlocks):
 
     def earliest(self, size: int, key: int) -> RowSample:
         """Return the first rows in the random order of a key, see `RowBlocks`."""
-        found = FirstRows.of(self.all, key).sample(size, total=self.total_weight)
+        found = FirstRows.of(self.all, key).subsample(size, total=self.total_weight)
         assert found is not None  # all rows are included
         return found
 

@@ -168,13 +168,13 @@ class StreamedRows(RowBlocks):
     def earliest(self, size: int, key: int) -> RowSample:
         """Return the first rows in the random order of a key, see `RowBlocks`."""
         if self.initial_sample.key == key:
-            known = self.initial_sample.sample(size, total=self.total_weight)
+            known = self.initial_sample.subsample(size, total=self.total_weight)
             if known is not None:
                 return known
         find = partial(StreamedRows._first_rows, size=size + 1, key=key)
         parts = self.engine.map(find, replace(self, columns={}), list(map(Task, self._runs)))
         first = FirstRows.joined(parts, size + 1)
-        chosen = first.sample(size, total=self.total_weight)
+        chosen = first.subsample(size, total=self.total_weight)
         assert chosen is not None  # tasks would return more rows than there are to keep
         return replace(chosen, rows=self.at(chosen.rows.positions))
 

@@ -37,7 +37,7 @@ from pymc_coresets.diagnostics.posterior_draws import (
     require_own,
 )
 from pymc_coresets.exceptions import CoresetError
-from pymc_coresets.loops.plain_loops import density_mode
+from pymc_coresets.loops.density_loops import density_mode
 from pymc_coresets.options import generator, whole_number, whole_number_or_none
 from pymc_coresets.predictive.approximate_posterior import HasApproximatePosterior
 from pymc_coresets.predictive.forward import with_missing
@@ -45,7 +45,7 @@ from pymc_coresets.predictive.model_data import with_data
 from pymc_coresets.predictive.pymc_densities import opinion_at
 from pymc_coresets.progress import tell
 from pymc_coresets.reading.draws import Draws, drawn_names
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.folding import NUMPY_MODE
 from pymc_coresets.reading.graphs import parameter_inputs, shapes_of
 from pymc_coresets.reading.rewrite import POTENTIAL
 from pymc_coresets.rowlogp.rest import refuse_unweighted
@@ -448,7 +448,7 @@ def importance_draws(
                 var_names=computed,
                 model=model,
                 progressbar=False,
-                compile_kwargs={"mode": PLAIN_MODE},
+                compile_kwargs={"mode": NUMPY_MODE},
             )
         )
     found = resample_draws(

@@ -19,7 +19,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.numerics import log_standard_normal
 from pymc_coresets.options import generator, whole_number, whole_number_or_none
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import values_of
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import RowsToRead, full_model, likelihood_of_model
@@ -301,7 +301,7 @@ def _gaussian_of_fit(fit: Any, space: Unconstrained) -> GaussianApproximation:  
             f"The approximation is of another model: its unconstrained variables are "
             f"{sorted(found)!r}, but the model's are {sorted(wanted)!r}, or they have other shapes."
         )
-    mean, covariance = evaluate([fit.mean, fit.cov])
+    mean, covariance = values_of([fit.mean, fit.cov])
     places = np.arange(len(mean))
     order = np.concatenate([places[found[v.name][0]] for v in space.model.value_vars])
     return GaussianApproximation(mean[order], covariance[np.ix_(order, order)])

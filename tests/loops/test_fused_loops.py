@@ -16,8 +16,8 @@ from pytensor.graph import FunctionGraph, RewriteDatabaseQuery, vectorize_graph
 from pymc_coresets.compat import pytensor_api
 from pymc_coresets.compat.pytensor_api import BatchedDot, BlockwiseWithCoreShape, Dot
 from pymc_coresets.loops import compilation, fused_loops
+from pymc_coresets.loops.density_loops import density_mode
 from pymc_coresets.loops.fused_loops import Kernel, loop_mode
-from pymc_coresets.loops.plain_loops import density_mode
 
 pytestmark = pytest.mark.compiled
 
@@ -417,7 +417,7 @@ def test_sums_and_filled_arrays_of_a_density(name):
     inputs, values = [b, x, group, few], [B, X, GROUP, KNOWN[few]]
     function = pytensor.function(inputs, graph, mode=density_mode(), on_unused_input="ignore")
     ops = [type(n.op).__name__ for n in function.maker.fgraph.toposort()]
-    assert {f"Plain{kind}", f"_Plain{kind}"} & set(ops)
+    assert {f"Loop{kind}", f"_Loop{kind}"} & set(ops)
     plain = pytensor.function(inputs, graph, mode=PLAIN_MODE, on_unused_input="ignore")
     np.testing.assert_allclose(function(*values), plain(*values), rtol=1e-14)
 

@@ -8,8 +8,8 @@ import pytest
 from pytensor.compile.mode import get_mode
 from scipy.special import gammaln, polygamma
 
+from pymc_coresets.loops.density_loops import density_mode
 from pymc_coresets.loops.fused_loops import loop_mode
-from pymc_coresets.loops.plain_loops import density_mode
 from pymc_coresets.loops.vectormath import (
     compare_without_sigmoid,
     vector_exp,

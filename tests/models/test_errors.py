@@ -14,7 +14,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.verification import reference_of, verify
+from pymc_coresets.rowlogp.verification import reference_of, verify_rows
 from tests.models.zoo import CASES, MASK, OBS, REAL, N, X
 from tests.refusals import refused
 
@@ -216,7 +216,7 @@ def test_covariate_that_is_no_number_is_named(value):
     with model:
         pm.set_data({"x": with_entry(X, value)})
     with refused(InvalidDataError, "3", "'x'"):
-        verify(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
+        verify_rows(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
 
 
 def test_nan_in_a_covariate_without_a_container():
@@ -225,7 +225,7 @@ def test_nan_in_a_covariate_without_a_container():
 
     loglik = LogLikelihood(find_observations(built(with_array)))
     with refused(InvalidDataError, "row 3", "impute"):
-        verify(loglik, rng=np.random.default_rng(1))
+        verify_rows(loglik, rng=np.random.default_rng(1))
 
 
 def test_rows_are_compared_where_a_formula_as_written_would_overflow():
@@ -283,7 +283,7 @@ def test_impossible_observation_is_named():
 
     loglik = LogLikelihood(find_observations(built(beyond)))
     with refused(InvalidDataError, "observation 10"):
-        verify(loglik, rng=np.random.default_rng(1))
+        verify_rows(loglik, rng=np.random.default_rng(1))
 
 
 # -- options and draws -----------------------------------------------------------------------------

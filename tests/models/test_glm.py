@@ -16,7 +16,7 @@ from scipy import sparse, special, stats
 from pymc_coresets import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import joined
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory, verify
+from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory, verify_predictors
 from pymc_coresets.papers.pass_glm import fix_variables
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -761,7 +761,7 @@ def test_a_predictor_that_is_not_the_models_is_refused():
             "report",
             topic="regressions",
         ):
-            verify(replace(found.found, predictors=wrongly))
+            verify_predictors(replace(found.found, predictors=wrongly))
 
 
 def test_a_covariate_that_is_missing_is_named():

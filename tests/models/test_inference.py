@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_coresets.loops.plain_loops import density_mode
+from pymc_coresets.loops.density_loops import density_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rowlogp.evaluation import LogLikelihood

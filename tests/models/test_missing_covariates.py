@@ -18,7 +18,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import RowsToRead
 from pymc_coresets.rowlogp.units import chosen_units, may_have_units, unit_model
-from pymc_coresets.rowlogp.verification import verify
+from pymc_coresets.rowlogp.verification import verify_rows
 from pymc_coresets.rowlogp.verification_of_units import verify_units
 from tests.models.units import loglik_of, nodes_at
 from tests.refusals import refused
@@ -76,7 +76,7 @@ def units_of(model: pm.Model, *names: str) -> Observations:
     wanted, rng = RowsToRead(), np.random.default_rng(1)
     rows = wanted.rows_of(model)
     assert set(chosen_units(rows, names or None)) >= set(names)
-    verify(LogLikelihood(rows), rng=rng)
+    verify_rows(LogLikelihood(rows), rng=rng)
     units = unit_model(model, chosen_units(rows, names or None), wanted.of_rows, rows)
     verify_units(units, rng=rng)
     return nodes_at(units, 21 if units.factor.n_dims == 1 else 9)

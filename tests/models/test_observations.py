@@ -10,7 +10,7 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.verification import verify
+from pymc_coresets.rowlogp.verification import verify_rows
 from tests.models.zoo import REAL, N, X
 from tests.refusals import refused
 
@@ -105,7 +105,7 @@ def test_two_series_form_one_observation():
         pm.AR("z", [pm.Normal("rho")], init_dist=walk["init_dist"], observed=X[:, 0])
     observations = find_observations(model)
     np.testing.assert_array_equal(observations.positions, np.arange(1, N))
-    verify(LogLikelihood(observations), rng=np.random.default_rng(1))
+    verify_rows(LogLikelihood(observations), rng=np.random.default_rng(1))
 
 
 def normal_terms(mu, n_rows):
@@ -119,7 +119,7 @@ def test_many_terms_that_are_no_rows_are_named():
     observations = find_observations(model, observed="total")
     assert observations.n_obs == 300
     assert observations.unselected == ("the sum of 150 terms in 'total' that are not rows",)
-    verify(LogLikelihood(observations), rng=np.random.default_rng(1))
+    verify_rows(LogLikelihood(observations), rng=np.random.default_rng(1))
 
 
 def test_sum_over_many_joined_pieces_is_refused():

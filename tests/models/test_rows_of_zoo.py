@@ -24,7 +24,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import converted_back, convertible
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
-from pymc_coresets.rowlogp.verification import verify
+from pymc_coresets.rowlogp.verification import verify_rows
 from tests.models import zoo
 from tests.models.reference import Reference
 from tests.models.zoo import CASES, N
@@ -270,7 +270,7 @@ def test_models_built_on_containers_have_the_potentials_of_all_rows(name):
 
     rng = np.random.default_rng(1)
     whole = LogLikelihood(find_observations(model(N)))
-    verify(whole, rng=rng)
+    verify_rows(whole, rng=rng)
     rows = open_rows(COLUMNS)
     loglik = likelihood_of_rows(model(20), RowsToRead(rows=rows), rng=rng)
     space = Unconstrained(whole.observations.model)

@@ -15,7 +15,7 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import verify_form
-from pymc_coresets.rowlogp.verification import verify
+from pymc_coresets.rowlogp.verification import verify_rows
 from tests.models.reference import density
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
@@ -103,7 +103,7 @@ def test_unit_weights_on_all_rows_give_the_full_model(found):
 
 def test_potentials_are_pymcs(found):
     loglik = LogLikelihood(found)
-    verify(loglik, rng=np.random.default_rng(1))
+    verify_rows(loglik, rng=np.random.default_rng(1))
     verify_form(loglik)
     assert found.n_obs == sum(s.stop - s.start for s in found.sets)
     assert not found.local

@@ -17,7 +17,7 @@ from pymc_coresets.reading.likelihood.prototypes import Prototypes
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import verify_form
-from pymc_coresets.rowlogp.verification import _compare, verify
+from pymc_coresets.rowlogp.verification import _compare, verify_rows
 from tests.models.zoo import BINARY, GROUP, POSITIVE, REAL, N, X
 from tests.refusals import refused
 
@@ -31,7 +31,7 @@ def check(build, change=None):
     if change is not None:
         loglik = change(observations.loglik, next(iter(observations.parameters.values())))
         observations = replace(observations, loglik=loglik)
-    verify(LogLikelihood(observations), rng=np.random.default_rng(1))
+    verify_rows(LogLikelihood(observations), rng=np.random.default_rng(1))
 
 
 def test_terms_that_do_not_add_up_are_noticed():
@@ -40,7 +40,7 @@ def test_terms_that_do_not_add_up_are_noticed():
         pm.GaussianRandomWalk("y", observed=REAL, **walk)
     observations = replace(find_observations(model), unweighted=pt.constant(0.0))
     with refused(UnsupportedModelError, "['y']", "add up"):
-        verify(LogLikelihood(observations), rng=np.random.default_rng(1))
+        verify_rows(LogLikelihood(observations), rng=np.random.default_rng(1))
 
 
 # -- models that are right -------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_covariate_that_is_no_number_is_named_with_its_rows(likelihood, value):
         pm.set_data({"x": bad})
     loglik = LogLikelihood(find_observations(model))
     with refused(InvalidDataError, "3 rows", "(4, 9, 30)", "'x'"):
-        verify(loglik, rng=np.random.default_rng(1))
+        verify_rows(loglik, rng=np.random.default_rng(1))
 
 
 def test_unnamed_covariate_that_is_no_number():
@@ -246,7 +246,7 @@ def test_a_code_without_an_entry_is_named():
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("effect", shape=4)[codes], 1.0, observed=REAL)
     with refused(InvalidDataError, f"row {N - 1}", "index 4"):
-        verify(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
+        verify_rows(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
 
 
 def test_scalars_in_a_vector_that_codes_index_are_rows_by_code():
@@ -256,7 +256,7 @@ def test_scalars_in_a_vector_that_codes_index_are_rows_by_code():
         levels = pt.stack([pm.Normal(name) for name in "abc"])
         pm.Normal("y", levels[codes], observed=np.zeros(20_000))
     observations = find_observations(model)
-    verify(LogLikelihood(observations), rng=np.random.default_rng(1))
+    verify_rows(LogLikelihood(observations), rng=np.random.default_rng(1))
     assert {row.values.dtype.kind for row in observations.rows} == {"f", "i"}
     [[density]] = log_densities([(model, ["y"])])([{"a": 1.0, "b": 2.0, "c": 3.0}])
     expected = -20_000 * np.log(2 * np.pi) / 2 - np.square(codes + 1.0).sum() / 2
@@ -280,7 +280,7 @@ def test_a_density_may_be_undefined_at_the_initial_point(off):
     loglik = LogLikelihood(find_observations(model))
     if np.isnan(off):
         with refused(UnsupportedModelError, "initval=..."):
-            verify(loglik, rng=np.random.default_rng(1))
+            verify_rows(loglik, rng=np.random.default_rng(1))
     else:
-        verify(loglik, rng=np.random.default_rng(1))
+        verify_rows(loglik, rng=np.random.default_rng(1))
         verify_form(loglik)

@@ -358,7 +358,7 @@ PLANTED = [
         ("hit_by(rows.case_weights * values, some", "hit_by(values, some"),
         ("heights[-1], rows.case_weights * values", "heights[-1], values"),
         ("(total / size) / values[drawn]", "(total / size) * values[drawn]"),
-        ("replace(sample, weights=weights)", "sample"),
+        ("replace(subsample, weights=weights)", "sample"),
     ),
     *plant(
         "glm/control_variates/posteriors.py",
@@ -729,7 +729,7 @@ PLANTED = [
         ("op.set_instead_of_inc or op.ignore_duplicates", "op.ignore_duplicates"),
     ),
     *plant(
-        "loops/plain_loops.py",
+        "loops/density_loops.py",
         ("b[..., None, :, :]).sum(axis=-2)", "b[..., None, :, :]).sum(axis=-3)"),
         ("place = j if axis == 0 else i", "place = i if axis == 0 else j"),
         ("total[place] = new if new > old or np.isnan(new)", "total[place] = new if new > old"),

@@ -259,7 +259,7 @@ TESTS = {
     "methods/best_of_rounds": unit("best_of_rounds", "riemannian"),
     "methods/loop": (*unit("solve", "riemannian", "quasi_newton", "sparse_vi"), CONTRACT),
     "papers/sparse_vi": unit("options_of_methods", "sparse_vi"),
-    "methods/plain": ("tests/statistical/test_methods_from_outside.py", BUILD),
+    "methods/exact_or_uniform": ("tests/statistical/test_methods_from_outside.py", BUILD),
     "methods/job": (*unit("iht", "solve"), BUILD),
     "papers/adaptive": unit("sparse_vi", "quasi_newton"),
     "papers/reserve": (SAMPLER,),

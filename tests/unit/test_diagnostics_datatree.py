@@ -20,7 +20,11 @@ from pymc_coresets import (
     Verdict,
 )
 from pymc_coresets.diagnostics import evaluated_draws
-from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, evaluate, resample_draws
+from pymc_coresets.diagnostics.evaluated_draws import (
+    EvaluatedDraws,
+    evaluate_enough,
+    resample_draws,
+)
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import MODE, NOT_SOUGHT
 from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
@@ -281,7 +285,7 @@ def test_draws_that_the_full_data_exclude_are_counted(idata, bad):
 
     facts = ("25.0%", "impossible")
     with refused(InvalidDataError, facts, topic="draws"):
-        evaluate(Chains(idata), densities, lambda _: 0.0, impossible="not to be used")
+        evaluate_enough(Chains(idata), densities, lambda _: 0.0, impossible="not to be used")
 
 
 def test_draws_without_chains_are_refused():

@@ -11,7 +11,7 @@ from pymc_coresets import InvalidOptionError
 from pymc_coresets.diagnostics.evaluated_draws import (
     EvaluatedDraws,
     enough_for,
-    evaluate,
+    evaluate_enough,
     resample_draws,
     wanted_ess,
 )
@@ -25,7 +25,7 @@ DIMS = ("chain", "draw")
 def enough_draws(idata, densities, *, ess, at_least=0):
     chains = Chains(idata)
     wanted, first = enough_for(chains, ess), max(ess, at_least)
-    return evaluate(chains, densities, wanted, first=first, impossible="")
+    return evaluate_enough(chains, densities, wanted, first=first, impossible="")
 
 
 @pytest.fixture

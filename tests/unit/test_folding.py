@@ -12,9 +12,9 @@ from pymc_coresets.compat import pytensor_api
 from pymc_coresets.compat.pytensor_api import Elemwise
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.folding import (
-    evaluate,
     numpy_function,
-    plain_mode,
+    numpy_mode,
+    values_of,
     widened,
     with_joined_scalars,
 )
@@ -42,10 +42,10 @@ def test_values_of_data_are_stable_and_make_no_function(fails):
     fails(FunctionMaker, "__init__")
     x, length = pt.dvector("x"), pytensor.shared(np.int64(4))
     for function, expected in FUNCTIONS.values():
-        of_data, of_input = evaluate([function(pt.constant(X)), function(x)], {x: X})
+        of_data, of_input = values_of([function(pt.constant(X)), function(x)], {x: X})
         np.testing.assert_allclose(of_data, expected, rtol=1e-12, atol=1e-15)
         np.testing.assert_allclose(of_input, expected, rtol=1e-12, atol=1e-15)
-    chosen, positions = evaluate([pt.constant(X)[length:], 2 * pt.arange(length)])
+    chosen, positions = values_of([pt.constant(X)[length:], 2 * pt.arange(length)])
     np.testing.assert_array_equal(chosen, X[4:])
     np.testing.assert_array_equal(positions, [0, 2, 4, 6])
 
@@ -53,7 +53,7 @@ def test_values_of_data_are_stable_and_make_no_function(fails):
 def test_labelled_outcomes_and_long_sums_are_evaluated_without_a_function():
     codes = pmd.as_xtensor(np.array([True, False]), dims="obs").astype("int64")
     numbers = [pt.constant(i, dtype="int64") for i in range(40)]
-    [values, total] = evaluate([(2 * codes).values, pt.add(*numbers)])
+    [values, total] = values_of([(2 * codes).values, pt.add(*numbers)])
     np.testing.assert_array_equal(values, [2, 0])
     assert total == sum(range(40))
 
@@ -72,7 +72,7 @@ def test_values_are_stable_and_come_from_ufuncs(name):
 
 @pytest.mark.parametrize("function", [pt.add, pt.mul], ids=["sum", "product"])
 @pytest.mark.parametrize(
-    ("mode", "n_arrays"), [(PLAIN_MODE, 1_000), (plain_mode("None"), 1_000), (loop_mode(), 40)]
+    ("mode", "n_arrays"), [(PLAIN_MODE, 1_000), (numpy_mode("None"), 1_000), (loop_mode(), 40)]
 )
 def test_more_arrays_than_numpy_takes_at_once(function, mode, n_arrays):
     arrays = np.random.default_rng(1).normal(size=(n_arrays, 3))

@@ -46,7 +46,7 @@ def test_dependent_row_is_refused():
     row = np.array([0.1, 0.7, 0.3])
     assert active.add(0, row)
     assert not active.add(1, 3 * row)
-    assert active.keys == [0]
+    assert active.numbers == [0]
 
 
 def test_row_without_gain_is_refused():
@@ -66,7 +66,7 @@ def test_superfluous_row_is_dropped():
     for key, row in enumerate([[1.0, 0.9], [1.0, 0.0], [0.0, 1.0]]):
         active.add(key, np.array(row))
     assert np.linalg.norm(active.residual) < 1e-14
-    assert len(active.keys) == 2
+    assert len(active.numbers) == 2
 
 
 def test_factorisation_survives_many_drops():
@@ -75,11 +75,11 @@ def test_factorisation_survives_many_drops():
     target = rows.sum(0) + 20 * rng.normal(size=30)
     active = ActiveSet(target, capacity=30)
     for key in rng.permutation(300):
-        if key not in active.keys:
+        if key not in active.numbers:
             active.add(int(key), rows[key])
-    residual = target - active.weights @ rows[active.keys]
+    residual = target - active.weights @ rows[active.numbers]
     assert active.residual == pytest.approx(residual, abs=1e-9 * np.linalg.norm(target))
-    assert rows[active.keys] @ residual == pytest.approx(0, abs=1e-9 * np.linalg.norm(target))
+    assert rows[active.numbers] @ residual == pytest.approx(0, abs=1e-9 * np.linalg.norm(target))
 
 
 def test_factors_of_rows_that_are_almost_the_same_stay_orthogonal():

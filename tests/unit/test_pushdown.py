@@ -20,7 +20,7 @@ from scipy import sparse
 
 from pymc_coresets.compat.pytensor_api import dfs_rewriter
 from pymc_coresets.loops.rewrites import inline_graphs
-from pymc_coresets.reading.folding import evaluate, with_constant_shapes
+from pymc_coresets.reading.folding import values_of, with_constant_shapes
 from pymc_coresets.reading.pushdown import Pushdown, RowArray
 
 N = 6
@@ -411,7 +411,7 @@ def test_depends():
 
 def test_evaluate_keeps_the_order_of_repeated_variables():
     one, two = pt.constant(1.0), pt.constant(1.0) + 1
-    assert [float(v) for v in evaluate([two, one, two])] == [2, 1, 2]
+    assert [float(v) for v in values_of([two, one, two])] == [2, 1, 2]
 
 
 def test_an_index_that_counts_the_rows_needs_none_of_the_others():

@@ -86,8 +86,8 @@ def binary10(n_obs):
 
 def centers_of(rows, n_clusters=4, *, case_weights=None, seed=1):
     rng, blocks = np.random.default_rng(seed), rows.blocks(case_weights)
-    sample, weights = blocks.sample(sample_size(n_clusters, rows.n_obs), key=random_key(rng))
-    return signed_rows.centers_of(replace(sample, weights=weights), n_clusters, rng=rng)
+    subsample, weights = blocks.subsample(sample_size(n_clusters, rows.n_obs), key=random_key(rng))
+    return signed_rows.centers_of(replace(subsample, weights=weights), n_clusters, rng=rng)
 
 
 def bounds_of(rows, centers, case_weights=None, **options):

@@ -141,13 +141,13 @@ class PursuedLevel:
         choices, squares, size = [which[:0]], [float(np.var(wanted))], 4
         unit, least_score = unit_rows(vectors), rounding(goal)
         while squares[-1] > least and min(squares[-_PATIENCE:]) <= min(squares):
-            while len(active.keys) < size and add_best(
+            while len(active.numbers) < size and add_best(
                 active, unit @ active.residual, vectors.__getitem__, least_score
             ):
                 pass
-            if len(active.keys) <= len(choices[-1]):
+            if len(active.numbers) <= len(choices[-1]):
                 break
-            kept = np.array(active.keys)
+            kept = np.array(active.numbers)
             choices.append(np.sort(which[kept]))
             squares.append(float(np.var(wanted - judges[:, kept] @ active.weights)))
             size = math.ceil(_GROWTH * size)

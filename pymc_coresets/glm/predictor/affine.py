@@ -22,7 +22,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.row_graph import RowGraph, n_predictors
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import values_of
 
 type Matrix = np.ndarray | sparse.csr_array
 type Operand = Affine | np.ndarray
@@ -304,7 +304,7 @@ def _moved(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
         return x.reshaped(tuple(1 if i == "x" else x.shape[i] for i in op.new_order))
     positions = pt.constant(np.arange(x.size).reshape(x.shape))
     constants = [_constant(v, o) for v, o in zip(node.inputs[1:], options, strict=True)]
-    [moved] = evaluate([op.make_node(positions, *constants).outputs[0]])
+    [moved] = values_of([op.make_node(positions, *constants).outputs[0]])
     return x.take(moved)
 
 

@@ -27,7 +27,7 @@ from pymc_coresets.glm.predictor.cut import (
     links_below,
     smallest_cut,
 )
-from pymc_coresets.glm.predictor.predictors import LinearPredictor, Predictors, verify
+from pymc_coresets.glm.predictor.predictors import LinearPredictor, Predictors, verify_predictors
 from pymc_coresets.glm.predictor.row_density import MOST_OWN, MOST_TOGETHER, RowDensity
 from pymc_coresets.glm.predictor.row_graph import (
     RowGraph,
@@ -88,7 +88,7 @@ def find_predictors(observations: Observations) -> Predictors:
         try:
             cut = search.cut(costs)
             found = replace(search.at_cut(cut, apart=costs is not FEWEST), most_own=most_own)
-            verify(found)
+            verify_predictors(found)
         except UnsupportedModelError as error:
             _log.info("%s", error.message)
             errors.append(error)
@@ -173,7 +173,7 @@ def find_linear_predictor(observations: Observations) -> Predictors:
             break
     if chosen is None:
         raise UnsupportedModelError(_why_none(search), topic="regressions")
-    verify(chosen)
+    verify_predictors(chosen)
     return chosen
 
 

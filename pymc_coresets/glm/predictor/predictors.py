@@ -314,7 +314,7 @@ class RowsInMemory:
     def _at_points(self, arrays: Mapping[Variable, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Evaluate coefficients (n_points, p) and the model's log-density (n_points, n_rows)."""
         obs = self.found.observations
-        # On the unconstrained scale, as in `verify` of a model.
+        # On the unconstrained scale, as in `verify_rows`.
         jitters = np.array([[0.0], [0.1], [0.5]]) * (2.0 * evenly_spread(obs.space.n_dims) - 1.0)
         draws = obs.space.constrain(obs.space.start + jitters)
         outputs = [self.found.coefficients, pt.broadcast_to(obs.loglik, (obs.n_rows,))]
@@ -328,7 +328,7 @@ class RowsInMemory:
         return np.stack([r[0] for r in results]), np.stack([r[1] for r in results])
 
 
-def verify(found: Predictors) -> None:
+def verify_predictors(found: Predictors) -> None:
     """Compare the density with the model's own, for some rows at three points.
 
     Raises

@@ -152,21 +152,21 @@ class RowDensity:
                 [found] = self._kernel.program(*given, *arrays)
             else:
                 with _ONE_AT_A_TIME:
-                    [found] = self.made("plain", self._plain)(*given, *arrays)
+                    [found] = self.made("by NumPy", self._by_numpy)(*given, *arrays)
         return np.broadcast_to(found, (n_points, n_rows))
 
-    def made[T](self, key: object, make: Callable[[], T]) -> T:
+    def made[T](self, name: object, make: Callable[[], T]) -> T:
         """Return an object made from the density, cached for these rows and for others."""
-        if key not in self._made:
-            self._made[key] = make()
-        found: T = self._made[key]
+        if name not in self._made:
+            self._made[name] = make()
+        found: T = self._made[name]
         return found
 
     @property
     def _kernel(self) -> Kernel:
         return self.made("kernel", lambda: Kernel([], *self._at_draws, {}))
 
-    def _plain(self) -> Callable[..., Sequence[np.ndarray]]:
+    def _by_numpy(self) -> Callable[..., Sequence[np.ndarray]]:
         return numpy_function(*self._at_draws)
 
     @property

@@ -19,7 +19,7 @@ from pymc_coresets.compat.pytensor_api import (
     op_of,
 )
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import values_of
 from pymc_coresets.reading.known import KnownValues
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.units.observations_of_units import as_units
@@ -89,7 +89,7 @@ class RowGraph:
         if not self.by_row(variable):
             return self._of_parameters.value(variable)
         self.computed.append(variable)
-        [values] = evaluate([variable], self.rows)
+        [values] = values_of([variable], self.rows)
         return values
 
     def shape(self, variable: Variable) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from pymc_coresets.glm.control_variates.hierarchy import (
 from pymc_coresets.glm.predictor.predictors import Predictors, coefficient_draws
 from pymc_coresets.numerics import agree, rows_at_once
 from pymc_coresets.papers.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.folding import NUMPY_MODE
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.rewrite import replace_terms
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -92,7 +92,7 @@ def verify_polynomial_model(
     >>> verify_polynomial_model(found, statistics, polynomial_model(found, statistics))
     """
     space = Unconstrained(model)
-    logp = model.compile_logp(vars=[model[POLYNOMIAL]], jacobian=False, mode=PLAIN_MODE)
+    logp = model.compile_logp(vars=[model[POLYNOMIAL]], jacobian=False, mode=NUMPY_MODE)
     value = float(logp(space.point(space.start)))
     theta = coefficient_draws(found, space.constrain(space.start[None]))[0]
     expected = float(statistics.loglik(theta))

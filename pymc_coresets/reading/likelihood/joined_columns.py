@@ -52,14 +52,16 @@ def join_columns(
     for total in _sums(fgraph.outputs):
         terms, others = _terms_of(total, columns)
         if len(terms) >= 10:  # with fewer, a matrix saves nothing
-            key = tuple(terms)
-            joined[key] = joined.get(key) or _matrix([columns[v] for v in key], total.type.dtype)
+            added = tuple(terms)
+            joined[added] = joined.get(added) or _matrix(
+                [columns[v] for v in added], total.type.dtype
+            )
             coefficients = pt.stack([pt.add(*c) if len(c) > 1 else c[0] for c in terms.values()])
-            product = joined[key].placeholder @ coefficients
+            product = joined[added].placeholder @ coefficients
             column = product.dimshuffle(0, *["x"] * (total.type.ndim - 1))
             found = pt.add(column, *others) if others else column
             fgraph.replace(total, found, import_missing=True)
-    gone = {v for key in joined for v in key}.difference(graph_inputs(fgraph.outputs))
+    gone = {v for added in joined for v in added}.difference(graph_inputs(fgraph.outputs))
     outputs = ops.checked_tensors(list(fgraph.outputs))
     return outputs, [*(r for r in rows if r.placeholder not in gone), *joined.values()]
 
@@ -89,8 +91,8 @@ def _terms_of(
         inputs = part.owner.inputs if isinstance(ops.scalar_op_of(part), ps.Mul) else []
         known = [v for v in inputs if v in columns]
         scalars = [v for v in inputs if v not in columns]
-        plain = all(all(v.type.broadcastable) and v.type.dtype == total.type.dtype for v in scalars)
-        if len(known) == 1 and plain:
+        fits = all(all(v.type.broadcastable) and v.type.dtype == total.type.dtype for v in scalars)
+        if len(known) == 1 and fits:
             factors = [_number(v) for v in scalars]
             coefficient = pt.mul(*factors) if len(factors) > 1 else factors[0]
             terms.setdefault(known[0], []).append(coefficient)

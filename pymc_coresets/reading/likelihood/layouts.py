@@ -11,7 +11,7 @@ from pytensor.graph import Variable, ancestors, graph_inputs
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import values_of
 from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.likelihood.refusals import refuse_joint
 from pymc_coresets.reading.likelihood.row_terms import (
@@ -270,7 +270,7 @@ def _layout_of_cells(
         if max(axes[name]) >= graphs[name].type.ndim:
             _refuse(plain, name, dim[graphs[name].type.ndim :])
     positions = common_positions(model, names)
-    lengths = tuple(int(n) for n in evaluate([model.dim_lengths[d] for d in dim]))
+    lengths = tuple(int(n) for n in values_of([model.dim_lengths[d] for d in dim]))
     # What is left after the missing cells are taken out has one row for each cell already.
     cells = Cells.all_of(lengths if positions is None else (len(positions),))
     long_format = LongFormat(plain.parameters.values())

@@ -14,7 +14,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.folding import evaluate, known_length
+from pymc_coresets.reading.folding import known_length, values_of
 from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.indexing import joints
 from pymc_coresets.reading.known import KnownValues, reached
@@ -173,7 +173,7 @@ def observed_length(model: pm.Model, name: str, axis: int) -> int | None:
     if variable not in model.rvs_to_values:
         return None
     value = model.rvs_to_values[variable]
-    [shape] = evaluate([(value.values if isinstance(value, ops.XTensorVariable) else value).shape])
+    [shape] = values_of([(value.values if isinstance(value, ops.XTensorVariable) else value).shape])
     return int(shape[axis]) if axis < len(shape) else None
 
 

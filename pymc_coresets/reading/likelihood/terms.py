@@ -10,7 +10,7 @@ from pytensor.tensor import TensorConstant, TensorVariable
 from pymc_coresets.compat.pymc_api import PartialObservedRV
 from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor, AdvancedSubtensor, io_toposort
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import values_of
 from pymc_coresets.reading.graphs import PlainModel, shapes_of
 from pymc_coresets.reading.likelihood.row_terms import RowTerm, observed_length, row_term
 from pymc_coresets.reading.pushdown import Pushdown
@@ -364,7 +364,7 @@ def positions_of_data(model: pm.Model, name: str) -> np.ndarray | None:
             "variables."
         )
     [shape] = shapes_of([model[whole]])
-    return _flat_positions(evaluate(node.inputs[2:]), shape)
+    return _flat_positions(values_of(node.inputs[2:]), shape)
 
 
 def has_rows_of(model: pm.Model, name: str, n_rows: int) -> bool:

@@ -193,8 +193,8 @@ def column_field(column: AnyColumn) -> Field:
     dtype = column.dtype.subtype if isinstance(column.dtype, pd.SparseDtype) else column.dtype
     if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(dtype):
         return Field(TEXT)
-    plain = getattr(dtype, "numpy_dtype", dtype)
-    return array_field(plain) if isinstance(plain, np.dtype) else Field(TEXT, (), str(dtype))
+    own = getattr(dtype, "numpy_dtype", dtype)
+    return array_field(own) if isinstance(own, np.dtype) else Field(TEXT, (), str(dtype))
 
 
 def arrow_field(type_: "pa.DataType") -> Field:
@@ -332,7 +332,7 @@ def table_of(value: Any) -> Table | None:  # noqa: ANN401
     True
     """
     if isinstance(value, pd.DataFrame | Mapping):
-        return _named((str(name), _plain(column)) for name, column in value.items())
+        return _named((str(name), _as_held(column)) for name, column in value.items())
     if isinstance(value, np.ndarray) and value.ndim == 2:
         return _named((str(j), column) for j, column in enumerate(value.T))
     if is_arrow(value):
@@ -432,7 +432,7 @@ def _length(column: AnyColumn) -> int | None:
     return shape[0] if shape else None
 
 
-def _plain(column: AnyColumn) -> AnyColumn:
+def _as_held(column: AnyColumn) -> AnyColumn:
     """Return a column of a mapping as a table holds it."""
     if library_of(column) == "xarray":
         return rows_first(column, column.dims[0])

@@ -9,8 +9,8 @@ from pytensor.graph import Variable, clone_replace, graph_inputs
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import compiling
+from pymc_coresets.loops.density_loops import density_mode
 from pymc_coresets.loops.fused_loops import arrays_along
-from pymc_coresets.loops.plain_loops import density_mode
 from pymc_coresets.reading.quadratic import half_form
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.placement import with_loops

@@ -309,8 +309,8 @@ class SymmetryTest:
     def _of_periods(self, values: Values) -> list[Change]:
         """Return shifts by the shortest period of each entry, and by half of it with a sign."""
         transforms = self.space.model.rvs_to_transforms
-        plain = [rv.name for rv in self.space.model.free_RVs if transforms[rv] is None]
-        places = [(name, index) for name in plain for index in np.ndindex(values[name].shape)]
+        own_scale = [rv.name for rv in self.space.model.free_RVs if transforms[rv] is None]
+        places = [(name, index) for name in own_scale for index in np.ndindex(values[name].shape)]
         # Shifts of what the rows do not see change nothing, by whatever number.
         any_number = [(entry_name(*at), shifted(*at, _NO_PERIOD)) for at in places]
         unseen = {name for name, _ in self._at_mode(any_number)}

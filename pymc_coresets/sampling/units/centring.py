@@ -33,7 +33,7 @@ from pymc_coresets.rowlogp.units import (
     why_none_is_chosen,
     why_too_many,
 )
-from pymc_coresets.rowlogp.verification import verify
+from pymc_coresets.rowlogp.verification import verify_rows
 from pymc_coresets.rowlogp.verification_of_units import verify_units
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace, moved, where_flat
@@ -535,7 +535,7 @@ def integrated_out(
         _tell(why_none_is_chosen(rows), tell)
         return None
     with doing("comparing rows with PyMC's log-density"):
-        verify(
+        verify_rows(
             LogLikelihood(rows, functions=Functions(rows, few_rows=True, few_slopes=True)), rng=rng
         )
     must = named is not None or not set(names).isdisjoint(rows.local)

@@ -24,20 +24,20 @@ from pymc_coresets.loops.vectormath import compile_trigamma
 _VERSION = f"{__name__} 2"  # version of these functions in the keys of PyTensor's cache
 
 
-class PlainSum(ops.Sum):
+class LoopSum(ops.Sum):
     """A sum over one axis of an array with two or three."""
 
 
-class PlainMax(ops.Max):
+class LoopMax(ops.Max):
     """A maximum over one axis of an array with two or three; NaN if one is."""
 
 
-class _PlainAlloc(ops.Alloc):
+class _LoopAlloc(ops.Alloc):
     """An array filled with one number."""
 
 
 @node_rewriter([ops.Sum, ops.Max, ops.Alloc])  # type: ignore[untyped-decorator]
-def as_plain_loops(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+def as_loops_over_axes(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Replace sums, maxima and filled arrays by the functions of this module.
 
     It runs after the fusion of loops: sums inside fused loops stay there.
@@ -47,7 +47,7 @@ def as_plain_loops(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     >>> import pytensor, pytensor.tensor as pt
     >>> from pymc_coresets.compat.pytensor_api import dfs_rewriter
     >>> x = pt.dmatrix("x")
-    >>> loops = dfs_rewriter(as_plain_loops)
+    >>> loops = dfs_rewriter(as_loops_over_axes)
     >>> mode = pytensor.compile.mode.get_mode("NUMBA").register((loops, 49.4))
     >>> pytensor.function([x], x.sum(axis=0), mode=mode)([[1.0, 2.0], [3.0, 4.0]])
     array([4., 6.])
@@ -55,10 +55,10 @@ def as_plain_loops(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     first, out, op = node.inputs[0], node.outputs[0], node.op
     fresh: Any = None
     if type(op) in (ops.Sum, ops.Max) and _is_over_one_axis(op, first, out):
-        plain: Any = PlainSum if type(op) is ops.Sum else PlainMax
-        fresh = plain(axis=op.axis)
+        kind: Any = LoopSum if type(op) is ops.Sum else LoopMax
+        fresh = kind(axis=op.axis)
     elif type(op) is ops.Alloc and all(first.type.broadcastable) and out.type.ndim in (1, 2):
-        fresh = _PlainAlloc()
+        fresh = _LoopAlloc()
     if fresh is None:
         return None
     outputs: list[Variable] = fresh.make_node(*node.inputs).outputs
@@ -66,14 +66,14 @@ def as_plain_loops(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
 
 
 @node_rewriter([ops.Sum, ops.Max])  # type: ignore[untyped-decorator]
-def as_plain_loops_along_rows(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+def as_loops_along_rows(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Replace maxima over the last of three axes, if it is short.
 
     NumPy takes ten times as long for a maximum of a few numbers.
     """
     if node.inputs[0].type.ndim < 3 or node.op.axis != (node.inputs[0].type.ndim - 1,):
         return None
-    found: list[Variable] | None = as_plain_loops.transform(fgraph, node)
+    found: list[Variable] | None = as_loops_over_axes.transform(fgraph, node)
     return found
 
 
@@ -84,11 +84,11 @@ def _is_over_one_axis(op: ops.Sum | ops.Max, x: Variable, out: Variable) -> bool
     return kinds == {"float64"} and len(axes) == 1 and x.type.ndim in (2, 3)
 
 
-@register_funcify_and_cache_key(PlainSum)  # type: ignore[untyped-decorator]
-@register_funcify_and_cache_key(PlainMax)  # type: ignore[untyped-decorator]
-def _reduce(op: PlainSum | PlainMax, node: Apply, **_: object) -> tuple[Callable[..., Any], str]:
+@register_funcify_and_cache_key(LoopSum)  # type: ignore[untyped-decorator]
+@register_funcify_and_cache_key(LoopMax)  # type: ignore[untyped-decorator]
+def _reduce(op: LoopSum | LoopMax, node: Apply, **_: object) -> tuple[Callable[..., Any], str]:
     axis = op.axis[0] if op.axis else 0
-    is_max, n_axes = isinstance(op, PlainMax), node.inputs[0].type.ndim
+    is_max, n_axes = isinstance(op, LoopMax), node.inputs[0].type.ndim
     start = -np.inf if is_max else 0.0
 
     # `axis` and `is_max` are constants for the compiler, so the loops have no branches.
@@ -134,8 +134,8 @@ def _fill_2(value: object, n: np.ndarray, m: np.ndarray) -> np.ndarray:
     return np.full((n.item(), m.item()), np.asarray(value).item())
 
 
-@register_funcify_and_cache_key(_PlainAlloc)  # type: ignore[untyped-decorator]
-def _fill(op: _PlainAlloc, node: Apply, **_: object) -> tuple[Callable[..., Any], str]:
+@register_funcify_and_cache_key(_LoopAlloc)  # type: ignore[untyped-decorator]
+def _fill(op: _LoopAlloc, node: Apply, **_: object) -> tuple[Callable[..., Any], str]:
     n_axes = len(node.inputs) - 1
     return (_fill_1 if n_axes == 1 else _fill_2), f"{_VERSION} fill {n_axes}"
 
@@ -188,7 +188,7 @@ def density_mode() -> Mode | None:
     mode: Mode = Mode(default.linker, default.provided_optimizer).register(
         (ops.dfs_rewriter(_loop_over_product), 48.1),
         (ops.dfs_rewriter(compile_trigamma), 48.4),
-        (ops.dfs_rewriter(as_plain_loops), 49.4),  # after the fusion of loops
+        (ops.dfs_rewriter(as_loops_over_axes), 49.4),  # after the fusion of loops
     )
     return mode
 

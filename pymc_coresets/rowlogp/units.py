@@ -13,7 +13,7 @@ from pymc_coresets.reading.likelihood.terms import UNOBSERVED, imputed_names
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.units.factors import GroupingFactor, factor_of, options_to_keep
 from pymc_coresets.reading.units.lookups import find_factors
-from pymc_coresets.reading.units.nodes import first_degree
+from pymc_coresets.reading.units.nodes import has_rules
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 
 #: Up to which choosing rows alone takes no longer than a quadratic.
@@ -107,7 +107,7 @@ def chosen_units(
     if not factors:
         return None
     n_levels, names = factors[0]
-    if first_degree(_n_dims(observations, factors[0])) is None:
+    if not has_rules(_n_dims(observations, factors[0])):
         return None
     sizes = {name: math.prod(shape) for name, shape in observations.shapes.items()}
     n_shared = sum(n for name, n in sizes.items() if name not in names)
@@ -168,7 +168,7 @@ def why_none_is_chosen(observations: Observations) -> str:
     For what `chosen_units` says without being asked.
     """
     large = [factor for factor in find_factors(observations) if factor[0] >= _FEWEST_LEVELS]
-    if not large or first_degree(n_dims := _n_dims(observations, large[0])) is not None:
+    if not large or has_rules(n_dims := _n_dims(observations, large[0])):
         return ""
     return why_too_many(observations, large[0][1], n_dims)
 

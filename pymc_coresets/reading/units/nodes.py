@@ -199,23 +199,32 @@ def _signed(point: np.ndarray) -> np.ndarray:
     return found
 
 
-def first_degree(n_dims: int, n_unit_rows: float = 1.0) -> int | None:
-    """Return with nodes of which degree to begin; None if there are too many axes.
+def has_rules(n_dims: int) -> bool:
+    """Whether there are nodes for so many axes.
+
+    Examples
+    --------
+    >>> has_rules(6), has_rules(7)
+    (True, False)
+    """
+    return n_dims in _TO_JUDGE_BY
+
+
+def first_degree(n_dims: int, n_unit_rows: float = 1.0) -> int:
+    """Return with nodes of which degree to begin.
 
     Parameters
     ----------
     n_dims : int
-        Number of axes q.
+        Number of axes q, for which there are nodes.
     n_unit_rows : float
         Mean number of rows of a unit: with many, its density is closer to normal.
 
     Examples
     --------
-    >>> first_degree(1), first_degree(2, 100.0), first_degree(9)
-    (13, 5, None)
+    >>> first_degree(1), first_degree(2, 100.0)
+    (13, 5)
     """
-    if n_dims not in _TO_JUDGE_BY:
-        return None
     least = _DEGREES[0]
     first = {1: 13, 2: 9}.get(n_dims, least)
     return max(first - 4, least) if n_unit_rows >= 50.0 else first

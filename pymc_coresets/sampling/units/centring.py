@@ -16,6 +16,7 @@ from pymc_coresets.reading.units.nodes import (
     Nodes,
     Rule,
     first_degree,
+    has_rules,
     higher_rules,
     lower_rules,
     rule_to_judge_by,
@@ -98,15 +99,14 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     follow the shared variables anyway, so the middle of the posterior is needed only roughly.
     """
     n_dims, n_unit_rows = units.factor.n_dims, units.rows.n_obs / len(units.levels)
-    degree = first_degree(n_dims, n_unit_rows)
     if units.factor.values:  # their sum is exact
         x = units.observations_at_zero.space.start
         found = units.observations(Rule(0), *units.start, at=x, node_error=0.0)
         return LogLikelihood(found)
-    if degree is None:
+    if not has_rules(n_dims):
         raise UnsupportedModelError(why_too_many(units.rows, units.factor.names, n_dims))
     sample = _Sample.of(units, key)
-    known, x = _Nodes(Rule(degree)), sample.start
+    known, x = _Nodes(Rule(first_degree(n_dims, n_unit_rows))), sample.start
     chosen, judged = known, None
     while True:
         form = sample.form(known.n_modes)
@@ -352,7 +352,7 @@ class _Sample:
             return float(np.sum(parts)) ** 2
 
         least, tried, usable = np.inf, known, None
-        first = first_degree(self.single.units.factor.n_dims) or 0
+        first = first_degree(self.single.units.factor.n_dims)
         for nodes in self._options(known, most, around):
             if usable is not None and self._number(nodes) > _MORE * self._number(usable):
                 break

@@ -145,7 +145,7 @@ class Ancestry:
         return _together(self.objectives)
 
     @property
-    def attrs(self) -> dict[str, Any]:
+    def attrs(self) -> dict[str, np.ndarray | float]:
         """As attributes of a history."""
         return {
             _ROWS: np.array(self.rows),

@@ -655,7 +655,7 @@ class Coreset(WeightedRows):
             or not known.issuperset(made.terms)
         )
 
-    def _known_start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:
+    def _known_start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, object]:
         if not self.proposal or self._is_changed:
             return options
         found = None

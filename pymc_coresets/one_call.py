@@ -9,7 +9,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pymc as pm
@@ -102,6 +102,13 @@ _log = logging.getLogger(__name__)
 
 #: What to do if no coreset serves.
 type OnFailure = Literal["warn", "raise", "nuts"]
+
+
+class _Sizes(NamedTuple):
+    """How many draws of each chain, and how many chains, are wanted."""
+
+    draws: int
+    chains: int
 
 
 @dataclass(frozen=True)
@@ -259,10 +266,10 @@ def sample(
     one_of("on_failure", on_failure, get_args(OnFailure.__value__))
     if nuts_sampler is not None:
         one_of("nuts_sampler", nuts_sampler, get_args(NutsSampler.__value__))
-    sizes: dict[str, Any] = {
-        "draws": whole_number("draws", draws, least=MIN_DRAWS),
-        "chains": whole_number("chains", chains, least=1),
-    }
+    sizes = _Sizes(
+        draws=whole_number("draws", draws, least=MIN_DRAWS),
+        chains=whole_number("chains", chains, least=1),
+    )
     elsewhere = build_options.get("rows") is not None
     if on_failure == "nuts" and elsewhere:
         raise InvalidOptionError(
@@ -286,7 +293,7 @@ def sample(
         is_left = on_failure != "raise" and time_budget is None and _left_to_nuts(request)
         try:
             with report.part("build"):
-                n_wanted = sizes["draws"] * sizes["chains"]
+                n_wanted = sizes.draws * sizes.chains
                 built = _built(request, n_wanted, with_all_units=not is_left)
             number = int(random_seed) if isinstance(random_seed, int | np.integer) else None
             with until(deadline, _NO_DRAWS):
@@ -303,11 +310,12 @@ def sample(
             if not takes_all:
                 raise
         if takes_all:
-            own = sizes | ({} if nuts_sampler is None else {"nuts_sampler": nuts_sampler})
+            own: dict[str, object] = {"random_seed": rng, "progressbar": show}
+            own |= {} if nuts_sampler is None else {"nuts_sampler": nuts_sampler}
             limit = "" if time_budget is None else ", without a limit of time"
             tell(f"pm.sample takes all rows now{limit}. {failure}", show=show)
             with report.part("sample"):
-                drawn = _of_all_rows(full, own | {"random_seed": rng, "progressbar": show}, failure)
+                drawn = _of_all_rows(full, own | sizes._asdict(), failure)
         elif failure and on_failure == "raise":
             raise CoresetError(failure, topic="draws")
     if failure and not takes_all:
@@ -329,7 +337,7 @@ def _left_to_nuts(request: Request) -> bool:
     return 0 < n_rows <= min(_FEW_ROWS_FOR_NUTS, FEW_PER_DIMENSION * n_dims - 1)
 
 
-def _of_all_rows(model: pm.Model, options: Mapping[str, Any], reason: str) -> _Answer:
+def _of_all_rows(model: pm.Model, options: Mapping[str, object], reason: str) -> _Answer:
     """Sample a model itself, because no coreset serves, for some reason."""
     idata = pm.sample(model=model, **options)
     text = f"Draws of the full posterior, because no coreset serves. {reason}"
@@ -477,11 +485,11 @@ def _around_mode(construction: Construction, n_wanted: int) -> AroundMode | None
 
 
 def _of_mode(
-    found: AroundMode, sizes: dict[str, Any], rng: np.random.Generator, report: Reporter
+    found: AroundMode, sizes: _Sizes, rng: np.random.Generator, report: Reporter
 ) -> _Answer:
     """Resample weighted draws from around the mode."""
     with report.part("sample"):
-        idata = found.drawn(**sizes, rng=rng.spawn(1)[0])
+        idata = found.drawn(draws=sizes.draws, chains=sizes.chains, rng=rng.spawn(1)[0])
     weighed = idata["posterior"].attrs
     idata.attrs |= {name: weighed[name] for name in ("pareto_khat", "psis_ess")}
     source = f"{found.words}; no coreset was needed"
@@ -553,11 +561,11 @@ def _built_later(model: pm.Model, options: Mapping[str, Any]) -> Coreset:
 
 
 def _of_coreset(
-    coreset: Coreset, sizes: dict[str, Any], rng: np.random.Generator, report: Reporter
+    coreset: Coreset, sizes: _Sizes, rng: np.random.Generator, report: Reporter
 ) -> _Answer:
     """Sample a coreset, check the draws, and correct them if that is needed and enough."""
     with report.part("sample"):
-        idata = coreset.sample(random_seed=rng.spawn(1)[0], **sizes)
+        idata = coreset.sample(random_seed=rng.spawn(1)[0], draws=sizes.draws, chains=sizes.chains)
     with report.part("check"):
         drawn = _judged(coreset, idata, rng.spawn(1)[0])
     if drawn.certificate is not None:

@@ -59,7 +59,7 @@ def whole_number(name: str, value: Any, *, least: int, most: int = _MOST) -> int
     return whole
 
 
-def positive_number(name: str, value: Any, *, below: float = math.inf) -> float:  # noqa: ANN401
+def positive_number(name: str, value: object, *, below: float = math.inf) -> float:
     """Return ``value`` as a float that is positive and finite.
 
     Parameters
@@ -89,11 +89,12 @@ def positive_number(name: str, value: Any, *, below: float = math.inf) -> float:
     pymc_coresets.exceptions.InvalidOptionError: tolerance=nan must be a positive, finite number.
     (docs: troubleshooting#arguments)
     """
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    number = math.nan
     try:
-        number = float(value) if is_number else math.nan
+        if isinstance(value, Real) and not isinstance(value, bool):
+            number = float(value)
     except OverflowError:
-        number = math.nan
+        pass
     if not 0 < number < below:
         kind = "positive, finite number" if below == math.inf else f"number between 0 and {below:g}"
         raise InvalidOptionError(f"{name}={value!r} must be a {kind}.")

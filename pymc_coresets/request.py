@@ -122,7 +122,7 @@ class Request:
         return replace(self, given={**self.given, "time_budget": left})
 
 
-def known_methods() -> Mapping[str, type[Any]]:
+def known_methods() -> Mapping[str, type[Method]]:
     """Return the options of all methods that have a name: those of `papers` too, if it is there.
 
     Examples
@@ -160,7 +160,7 @@ def asked_method(
     >>> asked_method("uniform")
     Uniform()
     """
-    known: dict[str, type[Any]] = {"auto": RiemannianPursuit, **known_methods()}
+    known: dict[str, type[Method]] = {"auto": RiemannianPursuit, **known_methods()}
     if names is not None:
         known = {name: known[name] for name in names if name in known}
     if isinstance(method, str) and method in known:

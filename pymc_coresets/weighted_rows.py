@@ -261,7 +261,7 @@ def _unpacked(form: object, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: A
     return kind(**parts, **dict.fromkeys(set(_OF_A_MODEL) & _names(kind)))
 
 
-def _names(kind: type[Any]) -> set[str]:
+def _names(kind: type[object]) -> set[str]:
     return {field.name for field in fields(kind)} if is_dataclass(kind) else set()
 
 

@@ -3,7 +3,7 @@
 PyMC may move or change these names in any release; `tests/unit/test_compat.py` says what broke.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,8 +42,11 @@ from pymc.step_methods.step_sizes import DualAverageAdaptation
 from pytensor import Mode
 from pytensor.graph import FunctionGraph, Variable
 
+#: Labels of each dim; None if it has none.
+type Coords = dict[str, tuple[object, ...] | None]
 
-def coords_of(fgraph: FunctionGraph) -> tuple[dict[str, Any], dict[str, Any]]:
+
+def coords_of(fgraph: FunctionGraph) -> tuple[Coords, dict[str, Variable]]:
     """Return the coords and the lengths of dims that PyMC keeps with a model's graph.
 
     Examples
@@ -124,7 +127,7 @@ def compile_random(
     outputs: Sequence[Variable],
     *,
     mode: Mode | None = None,
-) -> Any:  # noqa: ANN401
+) -> Callable[..., list[np.ndarray]]:
     """Compile a function whose random numbers go on from call to call, and are not seeded yet.
 
     Examples
@@ -134,7 +137,7 @@ def compile_random(
     >>> bool(draw()[0] == draw()[0])
     False
     """
-    return compile_function(
+    function: Callable[..., list[np.ndarray]] = compile_function(
         list(inputs),
         list(outputs),
         mode=mode,
@@ -142,3 +145,4 @@ def compile_random(
         on_unused_input="ignore",
         allow_input_downcast=True,
     )
+    return function

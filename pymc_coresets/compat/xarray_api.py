@@ -2,10 +2,11 @@
 
 import sys
 from contextlib import nullcontext
-from typing import Any
+
+import xarray as xr
 
 
-def lies_in_memory(variable: Any) -> bool:  # noqa: ANN401
+def lies_in_memory(variable: xr.Variable) -> bool:
     """Whether a variable holds its data, and not the file that they are read from.
 
     Examples
@@ -18,7 +19,7 @@ def lies_in_memory(variable: Any) -> bool:  # noqa: ANN401
     return loaded
 
 
-def netcdf_content(tree: Any) -> bytes:  # noqa: ANN401
+def netcdf_content(tree: xr.DataTree) -> bytes:
     """Return a tree in memory as the content of a NetCDF file.
 
     If there is a client of a Dask cluster, xarray would ask the cluster for a lock of the file,

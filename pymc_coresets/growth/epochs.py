@@ -74,7 +74,7 @@ class StreamState:
     seen: PassSums
 
     @property
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """All fields but the arrays."""
         arrays = ("draws", "origin", "seen")
         return {name: value for name, value in vars(self).items() if name not in arrays}
@@ -128,7 +128,7 @@ class Growth:
     key: int
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """All fields but `loglikelihood`."""
         return {name: value for name, value in vars(self).items() if name != "loglikelihood"}
 

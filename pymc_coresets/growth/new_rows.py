@@ -408,7 +408,7 @@ def _sum_of(
     return both, is_concave(both.curvature)
 
 
-def _merged(coresets: Sequence[WeightedRows]) -> dict[str, Any]:
+def _merged(coresets: Sequence[WeightedRows]) -> dict[str, float]:
     """Describe the merged coresets, as attributes of a history."""
     attrs = [each.history.attrs for each in coresets]
     lacking = [float(each.get(OBJECTIVE_OF_PARTS, 0.0)) for each in attrs]

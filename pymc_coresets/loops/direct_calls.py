@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph import Apply, Constant, Op
+from pytensor.graph import Apply, Constant, Op, Variable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import unflatten_index_variables
@@ -96,7 +96,7 @@ def _(op: ops.Alloc, node: Apply) -> Function | None:
         return None
     dtype = np.dtype(value.type.dtype)
 
-    def filled(x: np.ndarray, *shape: Any) -> np.ndarray:  # noqa: ANN401
+    def filled(x: np.ndarray, *shape: np.ndarray) -> np.ndarray:
         out = np.empty([int(n) for n in shape], dtype)
         out[...] = x
         return out
@@ -130,11 +130,12 @@ def _(op: ops.ScalarFromTensor, node: Apply) -> Function:
 
 
 def _known_index(
-    op: ops.Subtensor | ops.IncSubtensor, entries: Sequence[Any]
+    op: ops.Subtensor | ops.IncSubtensor, entries: Sequence[Variable]
 ) -> tuple[Any, ...] | None:
-    if not all(isinstance(v, Constant) for v in entries):
+    known = [v.data for v in entries if isinstance(v, Constant)]
+    if len(known) < len(entries):
         return None
-    return tuple(unflatten_index_variables([v.data for v in entries], op.idx_list))
+    return tuple(unflatten_index_variables(known, op.idx_list))
 
 
 @direct_call.register

@@ -6,13 +6,13 @@ PyTensor.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from pymc_coresets.methods.exact_or_uniform import Exact, Uniform
+from pymc_coresets.methods.job import Method
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 
 #: Maps ``method=...`` to the dataclass of its options.
-METHODS: Mapping[str, type[Any]] = {
+METHODS: Mapping[str, type[Method]] = {
     method.name: method for method in (RiemannianPursuit, Exact, Pursuit, Uniform)
 }

@@ -14,6 +14,7 @@ from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.methods.loop import CoresetPosterior, Measure, Measurement, rounds
 from pymc_coresets.options import whole_number
 from pymc_coresets.papers.reserve import Reserve
+from pymc_coresets.progress import Reporter
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.solution import History, Progress, Solution, Status
 
@@ -68,7 +69,7 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
             try:
                 solution = solve_adaptively(self, laplace, job.size, rng=job.rng, callback=show)
                 if solution.status is not Status.SAMPLING_FAILED:
-                    _count(job, laplace)
+                    _count(job.report, laplace)
                     return solution
                 reason = solution.status.value
             except SamplingError as error:
@@ -82,18 +83,18 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
             solution = solve_adaptively(
                 self, sampler, job.size, rng=job.rng, draw=reserve.draw, callback=show
             )
-            _count(job, laplace, sampler)
+            _count(job.report, laplace, sampler)
             job.report.counts["n_reused"] = reserve.n_reused
             return solution
 
 
-def _count(job: Job[Any], *samplers: CoresetSampler) -> None:
+def _count(report: Reporter, *samplers: CoresetSampler) -> None:
     """Report how much samplers have done, if anything."""
     counts: Counter[str] = Counter()
     for sampler in samplers:
         if sampler.counts["n_sampler_runs"]:
             counts.update(sampler.counts)
-    job.report.counts.update(counts)
+    report.counts.update(counts)
 
 
 def solve_adaptively[S: AdaptiveState, D](

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -266,7 +266,7 @@ class Sensitivity:
 
     def choose(
         self, source: RowBlocks, seen: SeenRows, size: int, *, rng: np.random.Generator
-    ) -> tuple[RowSample, dict[str, Any]]:
+    ) -> tuple[RowSample, dict[str, object]]:
         """Draw rows in proportion to their sensitivities.
 
         Parameters
@@ -324,9 +324,9 @@ class Sensitivity:
             )
         return n_draws
 
-    def _figures(self, found: Sensitivities, n_draws: int) -> dict[str, Any]:
+    def _figures(self, found: Sensitivities, n_draws: int) -> dict[str, object]:
         """Quantities behind the guarantee."""
-        figures: dict[str, Any] = {
+        figures: dict[str, object] = {
             "n_draws": n_draws,
             "mean sensitivity": found.mean,
             "largest sensitivity": found.largest,

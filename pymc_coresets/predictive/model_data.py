@@ -348,8 +348,10 @@ def labelled(
 
 
 def _values(variable: Variable) -> np.ndarray:
-    known = isinstance(variable, Constant | SharedVariable)
-    values = data_of(variable) if known else values_of([as_plain_tensor(variable)])[0]
+    if isinstance(variable, Constant | SharedVariable):
+        values = data_of(variable)
+    else:
+        [values] = values_of([as_plain_tensor(variable)])
     view: np.ndarray = values.view()
     view.flags.writeable = False
     return view

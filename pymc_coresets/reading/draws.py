@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -56,7 +55,7 @@ class Draws:
         *,
         n_chains: int = 1,
         dims: Mapping[str, Sequence[str | None]] | None = None,
-        coords: Mapping[str, Any] | None = None,
+        coords: Mapping[str, Iterable[object] | None] | None = None,
     ) -> xr.DataTree:
         """Return the draws as the group ``posterior``, with the dimensions and labels of PyMC's.
 

@@ -324,7 +324,7 @@ def values_of(
 
 
 def performed(
-    inputs: Sequence[Any], outputs: Sequence[Variable]
+    inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> Callable[..., list[np.ndarray]]:
     """Return a function that evaluates outputs a few times, to the values of `NUMPY_MODE`.
 

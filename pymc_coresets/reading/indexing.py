@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -214,7 +214,7 @@ def written(node: Apply, axis: int, known: KnownValues) -> Assignment | None:
     return Assignment(x, y, axis, places.reshape(shape))
 
 
-def _value(entry: slice | Variable, known: KnownValues) -> Any:  # noqa: ANN401 - a slice, or an array
+def _value(entry: slice | Variable, known: KnownValues) -> slice | np.ndarray:
     if not isinstance(entry, slice):
         return known.value(entry)
     ends = (entry.start, entry.stop, entry.step)

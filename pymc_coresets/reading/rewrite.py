@@ -1,7 +1,6 @@
 """Build the model in which a weighted potential over a few rows represents all observations."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -321,14 +320,14 @@ class _Rewrite:
             return tuple(self.dim if d in self.obs.dims else d for d in dims)
         return (self.dim, *(d for d in dims if d not in self.obs.dims))
 
-    def _coords(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _coords(self) -> tuple[pymc_api.Coords, dict[str, Variable]]:
         coords, lengths = pymc_api.coords_of(self.fgraph)
         if self.dim is not None:
             coords[self.dim] = self._labels(coords)
             lengths[self.dim] = pytensor.shared(np.array(len(self.rows)), name=self.dim)
         return coords, lengths
 
-    def _labels(self, coords: Mapping[str, object]) -> tuple[Any, ...] | None:
+    def _labels(self, coords: Mapping[str, object]) -> tuple[object, ...] | None:
         """Return the labels of the rows; those of cells are their positions."""
         if len(self.obs.dims) > 1:
             return tuple(self.rows.positions.tolist())

@@ -78,7 +78,7 @@ def given_model(model: object) -> pm.Model:
     return found
 
 
-def data_of(variable: Any) -> np.ndarray:  # noqa: ANN401 - two classes without a common one
+def data_of(variable: Constant | SharedVariable) -> np.ndarray:
     """Return what a data container of a model holds, or was frozen to; not a copy.
 
     Examples
@@ -88,9 +88,11 @@ def data_of(variable: Any) -> np.ndarray:  # noqa: ANN401 - two classes without 
     >>> data_of(x)
     array([0., 1., 2.])
     """
-    frozen = isinstance(variable, Constant)
-    values: np.ndarray = variable.data if frozen else variable.get_value(borrow=True)
-    return values
+    if isinstance(variable, Constant):
+        frozen: np.ndarray = variable.data
+        return frozen
+    held: np.ndarray = variable.get_value(borrow=True)
+    return held
 
 
 def settable_data(model: pm.Model) -> dict[str, np.ndarray]:

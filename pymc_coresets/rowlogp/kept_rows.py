@@ -124,7 +124,7 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
     return Rows(kept["position"].to_numpy(), kept["case_weight"].to_numpy(), tuple(arrays))
 
 
-def columns_of_dataset(kept: xr.Dataset) -> dict[str, Any]:
+def columns_of_dataset(kept: xr.Dataset) -> dict[str, np.ndarray]:
     """Return one row of each column of such a dataset, with the column's shape and dtype."""
     return {name: array[0] for name, array in arrays_of_dataset(kept).items()}
 

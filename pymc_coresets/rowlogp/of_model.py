@@ -20,6 +20,7 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.numerics import agree, differing
 from pymc_coresets.options import flag, names_of
 from pymc_coresets.reading.folding import values_of
+from pymc_coresets.reading.likelihood.prototypes import ColumnLike
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
 from pymc_coresets.reading.units.nodes import Rule
@@ -170,7 +171,9 @@ class RowsToRead:
         """Arguments of `find_observations` for the rows alone."""
         return {name: value for name, value in self.settings.items() if name != "units"}
 
-    def found_in(self, model: pm.Model, columns: Mapping[str, Any] | None = None) -> Observations:
+    def found_in(
+        self, model: pm.Model, columns: Mapping[str, ColumnLike] | None = None
+    ) -> Observations:
         """Find the observations in a model, or among prototypes with such columns."""
         if self.units:
             return units_at(self.units_of(model, self.units["names"]), self.units)
@@ -382,7 +385,7 @@ def likelihood_of_rows(
 
 
 def likelihood_of_prototypes(
-    model: pm.Model, columns: Mapping[str, object], wanted: RowsToRead | None = None
+    model: pm.Model, columns: Mapping[str, ColumnLike], wanted: RowsToRead | None = None
 ) -> LogLikelihood:
     """Derive the log-likelihoods of a model that holds prototype rows, without reading any.
 

@@ -292,7 +292,9 @@ def _density(log_density: object, space: Unconstrained) -> Any:  # noqa: ANN401 
     return log_density
 
 
-def _gaussian_of_fit(fit: Any, space: Unconstrained) -> GaussianApproximation:  # noqa: ANN401
+def _gaussian_of_fit(
+    fit: pm.MeanField | pm.FullRank, space: Unconstrained
+) -> GaussianApproximation:
     """Return the distribution of `pm.fit`, in the order of another model's value variables."""
     found = {name: (part, shape) for name, part, shape, _ in fit.ordering.values()}
     wanted = {name: np.shape(value) for name, value in space.point(space.start).items()}

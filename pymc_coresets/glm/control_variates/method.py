@@ -30,6 +30,7 @@ from pymc_coresets.methods.best_of_rounds import Best, Place, Rounds
 from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
 from pymc_coresets.methods.loop import Measure, Measurement
 from pymc_coresets.options import positive_number, whole_number
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.verification import refuse_impossible_rows
@@ -212,7 +213,7 @@ class _Run:
     def __init__(
         self,
         options: ControlVariates,
-        job: Reduction[Any],
+        job: Reduction[Draws],
         expansion: Expansion,
         show: Callable[[Progress], None],
     ) -> None:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from scipy import sparse
@@ -36,6 +36,7 @@ from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measurement
 from pymc_coresets.numerics import rows_at_once
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows import keyed
@@ -119,7 +120,7 @@ class Posteriors:
     _like: ConditionalGaussian | None = field(default=None, init=False)  # the last that was found
 
     @classmethod
-    def begun(cls, job: Reduction[Any], expansion: Expansion) -> "Posteriors":
+    def begun(cls, job: Reduction[Draws], expansion: Expansion) -> "Posteriors":
         """Return those of a construction, at the mode of a sample of the rows."""
         full, found = cast(CoresetSampler, job.posterior), expansion.interface
         loglik, base = full.loglikelihood, full.quadratic

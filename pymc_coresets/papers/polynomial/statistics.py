@@ -246,7 +246,7 @@ def polynomial_statistics(
     )
 
 
-def _moments(x: Any, coefficients: Matrix) -> Iterator[Any]:  # noqa: ANN401
+def _moments(x: Matrix | sparse.csr_array, coefficients: Matrix) -> Iterator[Matrix]:
     degree = coefficients.shape[1] - 1
     yield coefficients[:, :1].sum(axis=0, keepdims=True)
     yield (x.T @ coefficients[:, 1])[None]
@@ -255,7 +255,7 @@ def _moments(x: Any, coefficients: Matrix) -> Iterator[Any]:  # noqa: ANN401
     if degree == 2:
         yield weighted_gram(x, coefficients[:, 2])
     else:
-        dense = x.toarray() if sparse.issparse(x) else np.asarray(x, dtype=float)
+        dense = np.asarray(x, dtype=float) if isinstance(x, np.ndarray) else x.toarray()
         levels = monomial_levels(dense.shape[1], -(-degree // 2))
         values = [np.ones((len(dense), 1)), *monomials(dense, levels)]
         for m in range(2, degree + 1):
@@ -334,7 +334,7 @@ def monomial_levels(n_variables: int, degree: int) -> tuple[Level, ...]:
     return tuple(levels)
 
 
-def monomials(x: Any, levels: tuple[Level, ...]) -> list[Any]:  # noqa: ANN401
+def monomials[T: (np.ndarray, TensorVariable)](x: T, levels: tuple[Level, ...]) -> list[T]:
     """Return the values of the monomials of degree 1, 2, ... along the last axis of `x`.
 
     Parameters

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -226,7 +226,7 @@ def _dims(name: str, array: np.ndarray, dim: str, axis: int) -> list[str]:
     return [dim if i == axis else f"{name}_{i}" for i in range(array.ndim)]
 
 
-def _dims_of(model: pm.Model, name: str) -> tuple[Any, ...]:
+def _dims_of(model: pm.Model, name: str) -> tuple[str | None, ...]:
     return tuple(model.named_vars_to_dims.get(name) or ())
 
 

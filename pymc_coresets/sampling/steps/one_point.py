@@ -1,5 +1,6 @@
 """The log-densities of surrogates at one point after another, as PyMC's samplers ask for them."""
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -77,7 +78,7 @@ class OnePoint:
         return [array for array, is_used in zip(every, self._is_used, strict=True) if is_used]
 
 
-def _compiled(posterior: Surrogate) -> tuple[Any, list[bool]]:
+def _compiled(posterior: Surrogate) -> tuple[Callable[..., list[np.ndarray]], list[bool]]:
     """Return the function, and which of the arrays it takes after the point."""
     own = posterior.loglikelihood.observations
     x, weights = own.space.vector, pt.vector("weights", dtype="float64")

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import pymc as pm
+from pytensor.graph import Variable
 
 from pymc_coresets.compat.pymc_api import BlockedStep, StepMethodState
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -68,7 +69,7 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
 
     def __init__(
         self,
-        vars: list[Any],  # noqa: A002 (PyMC's name)
+        vars: list[Variable],  # noqa: A002 (PyMC's name)
         source: Source,
         *,
         model: pm.Model | None = None,  # noqa: ARG002 (which PyMC adds)
@@ -115,7 +116,10 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
                 values[value.name] = chain.points[:, space.columns[rv.name]]
         self._values = [values[n].astype(dtype, copy=False) for n, dtype in self._recorded.items()]
 
-    def step(self, point: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[Any]]:  # noqa: ARG002
+    def step(
+        self,
+        point: Mapping[str, np.ndarray],  # noqa: ARG002
+    ) -> tuple[dict[str, np.ndarray], list[dict[str, object]]]:
         """Move to the next point of the chain."""
         i, chain = self._next, self._chain
         self._next += 1

@@ -55,7 +55,7 @@ def better_start(
     known: Proposal[Draws],
     posterior: Surrogate,
     options: Mapping[str, Any],
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """Return options of `pm.sample` for chains that are made in advance, or for a better NUTS.
 
     By independent proposals if these are efficient, or else by many chains at once.  If these do
@@ -227,7 +227,7 @@ def _going_on(
     space: Unconstrained,
     options: Mapping[str, Any],
     rng: np.random.Generator,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return options for NUTS from where many chains are, in the metric around them."""
     n_chains, n_points = options["chains"], len(tuned.points)
     chosen = space.constrain(tuned.points[rng.choice(n_points, n_chains, n_chains > n_points)])
@@ -306,7 +306,7 @@ def asks_for_nuts(options: Mapping[str, object]) -> bool:
 
 def known_metric(
     model: pm.Model, known: Proposal[Draws], space: Unconstrained, options: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return options of `pm.sample` for a posterior near a known distribution.
 
     NUTS adapts a diagonal metric by default, over a thousand steps.  In the coordinates of the
@@ -367,7 +367,7 @@ def _with_metric(
     space: Unconstrained,
     options: Mapping[str, object],
     rng: np.random.Generator,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return options of `pm.sample` for NUTS with a metric, from one draw for each chain."""
     # `pm.sample` passes options that are not its own parameters to the step method.
     of_nuts = options.keys() - _OWN

@@ -229,6 +229,7 @@ class UnitModes:
             volume = np.concatenate([volume, of_own[:, None]], axis=1)
         logs = self._heights(point, rows, z.reshape(len(z), -1, 1)).reshape(z.shape)
         logs = logs + nodes.log_weights + volume
+        logs = np.where(logs < np.inf, logs, -np.inf)  # as the integral has it in tails
         parts: np.ndarray = np.exp(logs - logsumexp(logs, axis=2, keepdims=True)).max(axis=1)
         return np.where(np.isnan(parts), 0.0, parts)
 

@@ -186,6 +186,19 @@ def test_nodes_in_tails_may_be_where_a_scale_is_zero_or_infinite_by_rounding():
         np.testing.assert_allclose(loglik_of(found)(x), by_grid(found, x), rtol=0, atol=1e-6)
 
 
+def test_nodes_of_infinite_density_have_no_part_of_an_integral():
+    """A Weibull density of a shape below one has them in a tail of every unit."""
+    with pm.Model() as model:
+        z = pm.Normal("z", 0, pm.HalfNormal("w"), shape=8)
+        pm.Weibull("y", 0.6, pm.math.exp(1.5 + z), observed=np.linspace(1.0, 9.0, 8))
+    sample, rule = _Sample.of(read(model, "z"), key=1), Rule(401, tails=True)
+    single, nodes = sample.single, Nodes.of_rule(rule, 1)
+    point = single.point(sample.start)
+    parts = single.modes.parts_of_nodes(point, single.sample.rows, nodes)
+    np.testing.assert_allclose(parts.sum(axis=1), 1.0, atol=0.2)  # the larger of two placements
+    assert (parts[:, np.abs(nodes.points[:, 0]) > 1e3] == 0.0).all()
+
+
 @pytest.mark.parametrize(
     ("start", "end", "is_known"),
     [(40.0, np.inf, True), (1.0, 1.6, False), (-0.1, 0.1, False), (5.0, np.inf, False)],

@@ -76,6 +76,7 @@ def counts():
     return model, build_coreset(model, **QUIET)
 
 
+@pytest.mark.slow  # by itself, a build whose quadratic is not reliable goes on to rows alone
 @pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")
 def test_a_tail_that_the_quadratic_cuts_off_is_no_longer_reliable():
     with warned("alpha", "reaches further"):
@@ -168,14 +169,14 @@ def test_the_tail_of_the_degrees_of_freedom_is_exact(degrees):
     y, coreset = degrees
     idata = coreset.sample(**QUIET)
     assert coreset.check(idata).reliable
-    log_nu, log_s = np.linspace(1.0, 16.0, 151), np.linspace(-0.25, 0.15, 81)
+    log_nu, log_s = np.linspace(1.0, 16.0, 151), np.linspace(-0.25, 0.15, 41)
     mu = y.mean()
     squares = np.square(y - mu)
     logp = np.empty((len(log_nu), len(log_s)))
     for i, nu in enumerate(np.exp(log_nu)):
         for j, s in enumerate(np.exp(log_s)):
             z = squares / s**2
-            own = stats.t.logpdf(np.sqrt(z), nu).sum() - N * np.log(s)
+            own = N * (stats.t.logpdf(0, nu) - np.log(s)) - (nu + 1) / 2 * np.log1p(z / nu).sum()
             # Fisher's information of the location, whose posterior is integrated out.
             curvature = ((nu + 1) * (nu - z) / np.square(nu + z)).sum() / s**2
             prior = stats.halfcauchy.logpdf(nu, scale=10) + np.log(nu)

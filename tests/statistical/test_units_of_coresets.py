@@ -187,13 +187,13 @@ def test_a_coreset_survives_its_file_and_its_copy(coreset, idata, tmp_path):
         np.testing.assert_allclose(found["z"], expected["z"], rtol=1e-6)
         units = other.loglikelihood.observations
         assert units.node_error == coreset.loglikelihood.observations.node_error
-        assert other.verify(idata).difference < 1e-6
+        assert other.verify(idata, draws=10).difference < 1e-6
 
 
 def test_other_priors_are_those_of_the_shared_variables(coreset, idata):
     other = coreset.with_model(model_of(width=3.0))
     np.testing.assert_array_equal(other.weights, coreset.weights)
-    assert other.verify(idata).difference < 1e-8
+    assert other.verify(idata, draws=10).difference < 1e-8
     point = {name: np.array(0.3) for name in ("mean", "sd_log__", "noise_log__", "b")}
     difference = density(other.model)(point)[0] - density(coreset.model)(point)[0]
     of_priors = [norm.logpdf(0.3, 0.0, width) for width in (3.0, 1.0)]

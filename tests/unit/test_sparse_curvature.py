@@ -23,6 +23,7 @@ from pymc_coresets.sampling.factors.arrowhead import Arrowhead
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_near, factor_of
 from pymc_coresets.sampling.maximisation.central_differences import sparse_differences
 from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
 N, FIRST, SECOND = 3_000, 40, 30
@@ -210,7 +211,8 @@ def test_nuts_draws_by_a_precision():
     precision = np.linalg.inv(np.full((5, 5), 0.99) + 0.01 * np.eye(5))
     with pm.Model():
         pm.MvNormal("x", np.zeros(5), tau=precision)
-        step = pm.NUTS(potential=PrecisionPotential(factor_of(precision), np.random.default_rng(1)))
+        potential = PrecisionPotential(factor_of(precision), np.random.default_rng(1))
+        step = pm.NUTS(potential=potential, compile_kwargs={"mode": PLAIN_MODE})
         idata = pm.sample(
             300, tune=100, step=step, chains=2, cores=1, random_seed=1, progressbar=False
         )
@@ -227,7 +229,7 @@ def test_nuts_draws_by_a_precision():
 )
 def test_factors_of_many_levels(nuts, tmp_path):
     """All that is made for thousands of dimensions, on a few dozen."""
-    model = crossed(np.random.default_rng(6), 5 * N)
+    model = crossed(np.random.default_rng(6), 2 * N)
     coreset = build_coreset(model, method="control_variates", random_seed=1, progressbar=False)
     assert sparse.issparse(coreset.quadratic.curvature)
     assert coreset.objective <= 0.01

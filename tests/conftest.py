@@ -19,8 +19,8 @@ from tests.patches import calls, clock, fails, limits, not_independent, sampled 
 # A rewrite that fails is otherwise logged, and left out.
 pytensor.config.on_opt_error = "raise"
 
-# Python runs what PyTensor would otherwise write in C, such as initial points: with empty caches the
-# C compiler took half a second for each of a hundred operations.
+# Python runs what PyTensor would otherwise write in C, such as initial points: with empty caches,
+# the C compiler took half a second for each of a hundred operations.
 pytensor.config.cxx = ""
 
 # Half of the time goes into graphs.  A fifth of it was spent on which line made each operation, and

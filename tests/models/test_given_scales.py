@@ -453,8 +453,8 @@ def rare_levels():
 def moments_of_the_scale_of_rare_levels():
     """Return the mean and the standard deviation of sd_own, by a grid of both scales."""
     counts, sums = np.bincount(RARE), np.bincount(RARE, ONCE)
-    logs = np.linspace(-9, 1, 400)[:, None, None]
-    s = np.linspace(0.3, 2, 200)[:, None]
+    logs = np.linspace(-9, 1, 200)[:, None, None]
+    s = np.linspace(0.3, 2, 100)[:, None]
     scale, within = np.exp(logs), np.square(s)
     shrunk = counts + within / np.square(scale)
     log_density = np.square(sums) / shrunk / within - np.log(shrunk) - 2 * (logs - np.log(s))

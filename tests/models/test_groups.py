@@ -38,7 +38,7 @@ def test_many_small_groups_are_units_by_themselves():
     assert units.integrated == ("offset",)
     assert coreset.size < 30
     assert coreset.n_observations == 300
-    draws = coreset.sample(draws=500, chains=2, random_seed=1)
+    draws = coreset.sample(draws=250, chains=2, random_seed=1)
     assert draws["posterior"]["offset"].sizes["shop"] == 300
     assert coreset.check(draws).verdict.text.startswith("Reliable:")
 

@@ -323,8 +323,8 @@ def test_thousands_of_rows_are_no_reason_to_leave_variables_out():
         z = pm.Normal("z", pm.Normal("mean"), pm.HalfNormal("sd"), shape=12)
         pm.Poisson("y", pm.math.exp(z[level]), observed=y)
         coreset = build_coreset(integrate="z", random_seed=1, progressbar=False)
-    found = coreset.sample(draws=200, random_seed=1, progressbar=False)
-    assert found["posterior"]["z"].shape == (4, 200, 12)
+    found = coreset.sample(draws=50, random_seed=1, progressbar=False)
+    assert found["posterior"]["z"].shape == (4, 50, 12)
 
 
 # -- several modes ---------------------------------------------------------------------------------

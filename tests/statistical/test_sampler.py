@@ -132,7 +132,7 @@ def test_a_whole_analysis_makes_few_functions(write, most, calls):
     with pm.Model() as model:
         write(np.random.default_rng(1))
     coreset = build_coreset(model, random_seed=1, progressbar=False)
-    coreset.check(coreset.sample(random_seed=1, progressbar=False, quiet=True))
+    coreset.check(coreset.sample(draws=200, random_seed=1, progressbar=False, quiet=True))
     assert len(made) <= most
 
 

@@ -91,9 +91,7 @@ def output(tmp_path_factory) -> str:
     shutil.copytree(
         ROOT / "pymc_coresets",
         folder / "pymc_coresets",
-        ignore=lambda path, names: (
-            {"__pycache__"} | (OPTIONAL if Path(path).name == "pymc_coresets" else set())
-        ),
+        ignore=lambda path, names: OPTIONAL if Path(path).name == "pymc_coresets" else set(),
     )
     readme = re.search(r"```python\n(.*?)with model:", (ROOT / "README.md").read_text(), re.DOTALL)
     example = readme[1].replace("200_000", "6_000")  # few enough to compile no loops

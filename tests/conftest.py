@@ -12,6 +12,8 @@ from pathlib import Path
 import pytensor
 import pytest
 from hypothesis import settings
+from pytensor.compile.mode import predefined_linkers, predefined_modes
+from pytensor.link.vm import VMLinker
 
 from pymc_coresets.loops import fused_loops
 from tests.patches import calls, clock, fails, limits, not_independent, sampled  # noqa: F401
@@ -21,7 +23,9 @@ pytensor.config.on_opt_error = "raise"
 
 # Python runs what PyTensor would otherwise write in C, such as initial points: with empty caches,
 # the C compiler took half a second for each of a hundred operations.
-pytensor.config.cxx = ""
+for linker in (*predefined_linkers.values(), *(m.linker for m in predefined_modes.values())):
+    if isinstance(linker, VMLinker):
+        linker.c_thunks = False
 
 # Half of the time goes into graphs.  A fifth of it was spent on which line made each operation, and
 # on cycles among the millions of objects that were imported.

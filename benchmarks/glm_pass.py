@@ -13,7 +13,7 @@ from benchmarks.glm_judge import seconds_of
 from pymc_coresets import build_pass_glm
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
-from pymc_coresets.papers.polynomial.parts import PredictorRows
+from pymc_coresets.papers.polynomial.parts_of_data import PredictorRows
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 

@@ -28,7 +28,7 @@ from benchmarks.glm_judge import seconds_of
 from pymc_coresets import open_rows
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
-from pymc_coresets.papers.polynomial.parts import PredictorRows
+from pymc_coresets.papers.polynomial.parts_of_data import PredictorRows
 from pymc_coresets.papers.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.sources.row_source import RowSource

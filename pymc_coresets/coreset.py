@@ -42,7 +42,7 @@ from pymc_coresets.results.facts import facts_of
 from pymc_coresets.results.reports import report
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.sampling import approximate_posterior as shared
+from pymc_coresets.sampling import sample_and_check as shared
 from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.steps.starts import better_start, known_metric
 from pymc_coresets.sampling.units import recovery

@@ -54,7 +54,6 @@ from pymc_coresets.loops.direct_calls import (
     in_order,
     require_within,
 )
-from pymc_coresets.loops.parts import is_large, parts_of
 from pymc_coresets.loops.rewrites import (
     ENDLESS,
     MOST_OPERANDS,
@@ -65,6 +64,7 @@ from pymc_coresets.loops.rewrites import (
     inline_graphs,
     read_by_index,
 )
+from pymc_coresets.loops.taken_apart import is_large, parts_of
 
 type Function = Callable[..., Any]
 type Storage = list[Any]

@@ -11,7 +11,8 @@ from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.options import flag, generator, positive_number, whole_number
-from pymc_coresets.papers.polynomial.parts import MAX_DEGREE, PredictorRows, row_polynomials
+from pymc_coresets.papers.polynomial.parts_of_data import MAX_DEGREE, PredictorRows, row_polynomials
+from pymc_coresets.papers.polynomial.polynomial_summary import PolynomialSummary
 from pymc_coresets.papers.polynomial.replacement import POLYNOMIAL, verify_polynomial_model
 from pymc_coresets.papers.polynomial.statistics import (
     MAX_MONOMIALS,
@@ -19,7 +20,6 @@ from pymc_coresets.papers.polynomial.statistics import (
     check_size,
     n_monomials,
 )
-from pymc_coresets.papers.polynomial.summary import PolynomialSummary
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.user_model import carry_over, convertible, given_model

@@ -13,7 +13,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.loops import fused_loops
 from pymc_coresets.loops.compilation import compiled_loop
 from pymc_coresets.loops.fused_loops import Kernel, Program, loop_mode
-from pymc_coresets.loops.parts import is_large, parts_of
+from pymc_coresets.loops.taken_apart import is_large, parts_of
 
 pytestmark = pytest.mark.compiled
 

@@ -45,7 +45,7 @@ PLANTED = [
         ("curvature=2 * self.moments[2]", "curvature=self.moments[2]"),
     ),
     *plant(
-        "papers/polynomial/parts.py",
+        "papers/polynomial/parts_of_data.py",
         ("powers[j + k] * offset**k", "powers[j + k] * offset**j"),
         ("* 2 / n_nodes", "/ n_nodes"),
     ),
@@ -580,7 +580,7 @@ PLANTED = [
         ("one_by_one = self._summed is None", "one_by_one = self._n_together == 1"),
     ),
     *plant(
-        "sampling/approximate_posterior.py",
+        "sampling/sample_and_check.py",
         ("likelihood = likelihood.merge(others)", "likelihood = others"),
     ),
     *plant(
@@ -594,7 +594,7 @@ PLANTED = [
         (".sum() ** 2)", ".sum())"),
     ),
     *plant(
-        "sampling/approximations.py",
+        "sampling/accuracy.py",
         (".total + loglik.rest.values(points)", ".total"),
     ),
     *plant(
@@ -703,7 +703,7 @@ PLANTED = [
         ("values = known.copy()", "values = known"),
     ),
     *plant(
-        "loops/parts.py",
+        "loops/taken_apart.py",
         ("kind.shape[0] is None and", ""),
         ("if not any(kind.dtype", "if any(kind.dtype"),
         ("None if is_whole or not all(map(_has_numpy, graph.apply_nodes)) else", ""),
@@ -943,7 +943,7 @@ PLANTED = [
         ("around, group)) + doubt", "around, group))"),
     ),
     *plant(
-        "reading/units/columns.py",
+        "reading/units/by_columns.py",
         ("(stack.axis, stack.ends) == (first.axis, first.ends)", "True"),
         ("pt.eq(which, k - n)", "pt.eq(which, k - n - 1)"),
         ("int(v.data) == value for v, value", "True for v, value"),

@@ -42,7 +42,7 @@ from pymc_coresets import (
 from pymc_coresets.glm.control_variates.averaged import average
 from pymc_coresets.glm.predictor.finding import find_linear_predictor, find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
-from pymc_coresets.papers.polynomial.parts import PredictorRows
+from pymc_coresets.papers.polynomial.parts_of_data import PredictorRows
 from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.executors import Cluster, Task, Threads, engine_of
 from pymc_coresets.rows.sources.readers import Chunk

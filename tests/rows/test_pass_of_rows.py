@@ -19,7 +19,7 @@ from pymc_coresets import (
 )
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
-from pymc_coresets.papers.polynomial.parts import PredictorRows
+from pymc_coresets.papers.polynomial.parts_of_data import PredictorRows
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows

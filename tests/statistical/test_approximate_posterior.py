@@ -304,7 +304,7 @@ def test_all_draws_are_evaluated_only_where_some_do_not_decide(
     counted = CountedDraws(monkeypatch, shift)
     no_lines = Probes()
     monkeypatch.setattr(Probing, "of", lambda *_: no_lines)  # they are no draws of it
-    verify = "pymc_coresets.sampling.approximate_posterior.opinion_at"
+    verify = "pymc_coresets.sampling.sample_and_check.opinion_at"
     monkeypatch.setattr(verify, lambda *_, **__: None)  # it would object
     approximation.check(draws_from(0.5, n_chains=4, n_draws=1_000), **options)
     assert counted.asked == asked

@@ -19,7 +19,7 @@ from pymc_coresets import (
 )
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
-from pymc_coresets.papers.polynomial.parts import chebyshev_fit, row_polynomials, shifted
+from pymc_coresets.papers.polynomial.parts_of_data import chebyshev_fit, row_polynomials, shifted
 from pymc_coresets.papers.polynomial.replacement import polynomial_model
 from pymc_coresets.papers.polynomial.statistics import polynomial_statistics
 from pymc_coresets.reading.observations import find_observations

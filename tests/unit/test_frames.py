@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from pymc_coresets.sampling.units.chains import Chains, student, student_log_density
+from pymc_coresets.sampling.units.chains import LocalChains, student, student_log_density
 from pymc_coresets.sampling.units.frames import Frames
 from pymc_coresets.sampling.units.regressions import HELD_OUT, linear_and_quadratic
 
@@ -82,7 +82,7 @@ def test_proposals_around_modes_have_the_density_of_their_mixture(frames, n_mode
 
 def test_chains_are_as_long_as_the_largest_weight_says():
     rng, n = np.random.default_rng(3), 4_000
-    chains, every, n_proposals = Chains(1, n, 2), np.arange(n), 3
+    chains, every, n_proposals = LocalChains(1, n, 2), np.arange(n), 3
     x = student((1, n, n_proposals, 2), rng)
     logs = norm.logpdf(x[0], scale=[1.0, 0.6]) - student_log_density(x)
     chains.move(every, np.arange(2), x, logs, rng)
@@ -95,7 +95,7 @@ def test_chains_are_as_long_as_the_largest_weight_says():
 
 def test_no_chain_is_long_enough_without_a_density():
     rng = np.random.default_rng(4)
-    chains, logs = Chains(1, 50, 1), np.full((50, 3, 1), -np.inf)
+    chains, logs = LocalChains(1, 50, 1), np.full((50, 3, 1), -np.inf)
     chains.move(np.arange(50), np.arange(1), student((1, 50, 3, 1), rng), logs, rng)
     chains.judge(np.arange(1), logs)
     assert chains.left[0] == np.inf
@@ -104,7 +104,7 @@ def test_no_chain_is_long_enough_without_a_density():
 def test_chains_of_a_few_draws_whose_proposals_are_elsewhere_are_lost():
     """Their weights are far below those of others, which decide on the length for all."""
     rng, n = np.random.default_rng(6), 1_000
-    chains, every, units = Chains(1, n, 2), np.arange(n), np.arange(2)
+    chains, every, units = LocalChains(1, n, 2), np.arange(n), np.arange(2)
     for again in (True, False):
         x = student((1, n, 5, 2), rng)
         away = np.where(again & (every % 50 == 0), 30.0, 0.0)[:, None] * [0.0, 1.0]

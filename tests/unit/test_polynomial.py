@@ -19,7 +19,7 @@ from pymc_coresets.glm.predictor import predictors, row_density
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
-from pymc_coresets.papers.polynomial.parts import (
+from pymc_coresets.papers.polynomial.parts_of_data import (
     PredictorRows,
     chebyshev_fit,
     row_polynomials,

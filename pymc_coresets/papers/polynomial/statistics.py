@@ -282,7 +282,7 @@ def check_size(degree: int, n_coefficients: int) -> None:
 # -- monomials -------------------------------------------------------------------------------------
 
 
-class Level(NamedTuple):
+class MonomialLevel(NamedTuple):
     """The monomials of one degree a: ``x[variable] * (monomial parent of degree a - 1)``.
 
     Attributes
@@ -308,7 +308,7 @@ def n_monomials(n_variables: int, degree: int) -> int:
     return comb(n_variables + degree - 1, degree)
 
 
-def monomial_levels(n_variables: int, degree: int) -> tuple[Level, ...]:
+def monomial_levels(n_variables: int, degree: int) -> tuple[MonomialLevel, ...]:
     """Return the monomials of degree 1, 2, ..., `degree`, in lexicographic order.
 
     Examples
@@ -324,7 +324,7 @@ def monomial_levels(n_variables: int, degree: int) -> tuple[Level, ...]:
         tuples = list(combinations_with_replacement(range(n_variables), a))
         counts = [prod(factorial(c) for c in Counter(t).values()) for t in tuples]
         levels.append(
-            Level(
+            MonomialLevel(
                 parent=np.array([below[t[:-1]] for t in tuples]),
                 variable=np.array([t[-1] for t in tuples]),
                 multiplicity=factorial(a) / np.array(counts, dtype=float),
@@ -334,13 +334,13 @@ def monomial_levels(n_variables: int, degree: int) -> tuple[Level, ...]:
     return tuple(levels)
 
 
-def monomials[T: (np.ndarray, TensorVariable)](x: T, levels: tuple[Level, ...]) -> list[T]:
+def monomials[T: (np.ndarray, TensorVariable)](x: T, levels: tuple[MonomialLevel, ...]) -> list[T]:
     """Return the values of the monomials of degree 1, 2, ... along the last axis of `x`.
 
     Parameters
     ----------
     x : ndarray or tensor variable, of shape (..., n_variables)
-    levels : tuple of Level
+    levels : tuple of MonomialLevel
 
     Returns
     -------

@@ -48,6 +48,7 @@ _LEAST = 2.0**-14
 #: Steps, those included that were too long.
 _MOST = 60
 
+type Array = np.ndarray | TensorVariable
 type Function = Callable[..., Sequence[np.ndarray]]
 
 
@@ -129,6 +130,31 @@ class _State(NamedTuple):
     def of(cls, flat: Sequence[object], q: int) -> "_State":
         place, height, step, size = flat[:q], flat[q], flat[q + 1 : 2 * q + 1], flat[2 * q + 1]
         return cls(place, height, step, size, flat[2 * q + 2 : -1], flat[-1])
+
+    @classmethod
+    def at_centres(
+        cls, centre: Array, factor: Array, n_dims: int, of_all: Callable[[Any], Any]
+    ) -> "_State":
+        """Return the state before the first step, at which nothing has been evaluated.
+
+        Parameters
+        ----------
+        centre : array or graph of shape (n_units, q)
+        factor : array or graph of shape (n_units, q, q)
+        n_dims : int
+            The number of axes q.
+        of_all : callable
+            Returns a number of each unit at all draws.
+        """
+        rows = [[0.0] * i + [1 / factor[:, i, i]] for i in range(n_dims)]
+        return cls(
+            [of_all(centre[:, j]) for j in range(n_dims)],
+            of_all(-np.inf),
+            [of_all(0.0) for _ in range(n_dims)],
+            of_all(np.inf),
+            [of_all(entry) for row in rows for entry in row],
+            of_all(1.0),
+        )
 
     @property
     def going(self) -> Any:  # noqa: ANN401 - graphs, or arrays
@@ -446,23 +472,12 @@ class Placement(Op):
         centre, *given = inputs
         n_draws = [len(given[1 + self.batched.index(True)])] if self.at_draws else []
         shape = (*n_draws, len(centre))
-        state = self._stepped(self._start(centre, given[0], shape), given, step)
-        return [np.asarray(a) for a in end(*given)(*state.flat)]
 
-    def _start(self, centre: np.ndarray, factor: np.ndarray, shape: tuple[int, ...]) -> _State:
-        def filled(values: Any) -> np.ndarray:  # noqa: ANN401
+        def of_all(values: Any) -> np.ndarray:  # noqa: ANN401
             return np.array(np.broadcast_to(values, shape), dtype=np.float64)
 
-        n_dims = self.n_dims
-        root = [[0.0] * i + [1 / factor[:, i, i]] for i in range(n_dims)]
-        return _State(
-            [filled(centre[:, j]) for j in range(n_dims)],
-            filled(-np.inf),
-            [filled(0.0) for _ in range(n_dims)],
-            filled(np.inf),
-            [filled(entry) for row in root for entry in row],
-            filled(1.0),
-        )
+        state = self._stepped(_State.at_centres(centre, given[0], self.n_dims, of_all), given, step)
+        return [np.asarray(a) for a in end(*given)(*state.flat)]
 
     def _stepped(
         self,
@@ -569,18 +584,10 @@ def _as_loop(op: Placement, inputs: Sequence[Variable]) -> list[Variable]:
         raise NotImplementedError("Models have one value of each variable.")
     steps, end = in_common_operations(graphs.step), in_common_operations(graphs.end)
 
-    def filled(value: float | TensorVariable) -> TensorVariable:
+    def of_all(value: float | TensorVariable) -> TensorVariable:
         return ops.checked_tensor(pt.zeros(centre.shape[:1], dtype="float64") + value)
 
-    root = [[0.0] * i + [1 / factor[:, i, i]] for i in range(n_dims)]
-    start = _State(
-        [filled(centre[:, j]) for j in range(n_dims)],
-        filled(-np.inf),
-        [filled(0.0)] * n_dims,
-        filled(np.inf),
-        [filled(entry) for row in root for entry in row],
-        filled(1.0),
-    )
+    start = _State.at_centres(centre, factor, n_dims, of_all)
 
     def step(*values: Variable) -> Any:  # noqa: ANN401
         new = dict(zip([*graphs.state, graphs.factor, *graphs.given], values, strict=True))

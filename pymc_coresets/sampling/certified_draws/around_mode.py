@@ -25,10 +25,10 @@ from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.rest import RestLogDensity
 from pymc_coresets.rows.keyed import rows_to_start
-from pymc_coresets.sampling.approximate_posterior import importance_draws
 from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.probing import Probing
+from pymc_coresets.sampling.sample_and_check import importance_draws
 from pymc_coresets.sampling.sample_search import FEW_TO_SEARCH
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.near_normal import GriddedMarginals

@@ -36,7 +36,7 @@ def student_log_density(x: np.ndarray) -> np.ndarray:
     return found
 
 
-class Chains:
+class LocalChains:
     """Independence Metropolis-Hastings chains, one for each draw of the shared variables and unit.
 
     The first proposal of a chain is its start.

@@ -27,7 +27,7 @@ from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.functions import Functions
 from pymc_coresets.rows.memory import in_threads, numbered_units
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.units.chains import Chains
+from pymc_coresets.sampling.units.chains import LocalChains
 from pymc_coresets.sampling.units.frames import Frames
 from pymc_coresets.sampling.units.log_linear import (
     are_resolved,
@@ -278,7 +278,7 @@ class Conditionals:
         unit; around one of several modes at random.
         """
         n_draws, n_units = self.draws.n_draws, len(rows)
-        (frames, regressed), chains = self._frames(rows), Chains(self.n_dims, n_draws, n_units)
+        (frames, regressed), chains = self._frames(rows), LocalChains(self.n_dims, n_draws, n_units)
         left, n_proposals, done = np.arange(n_units), _FIRST, 0
         while left.size and done < _PROPOSALS:
             some, weights = rows.take(left), []

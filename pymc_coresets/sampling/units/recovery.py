@@ -31,7 +31,7 @@ from pymc_coresets.reading.units.observations_of_units import as_units
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.sampling.units.conditionals import Conditionals
-from pymc_coresets.sampling.units.without_rows import drawn_from_priors
+from pymc_coresets.sampling.units.levels_without_rows import drawn_from_priors
 
 #: Number of levels summarised at once, whose draws are held in memory.
 _LEVELS = 2_000

@@ -13,7 +13,7 @@ from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.predictors import coefficient_draws
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.papers.polynomial.parts import PredictorRows
+from pymc_coresets.papers.polynomial.parts_of_data import PredictorRows
 from pymc_coresets.papers.polynomial.replacement import (
     NormalPosterior,
     PolynomialCheck,
@@ -26,7 +26,7 @@ from pymc_coresets.predictive.pymc_densities import verify
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import PUT_BACK
-from pymc_coresets.sampling import approximate_posterior as shared
+from pymc_coresets.sampling import sample_and_check as shared
 from pymc_coresets.sampling.density import Density
 
 

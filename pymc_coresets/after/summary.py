@@ -238,7 +238,7 @@ def _held(
 
 
 @dataclass(frozen=True)
-class ColumnSummary:
+class ColumnSums:
     """Sums of one column over some rows.
 
     Attributes
@@ -256,8 +256,8 @@ class ColumnSummary:
 
     Examples
     --------
-    >>> one = ColumnSummary.of(np.array([1.0, 3.0]), np.ones(2))
-    >>> both = one + ColumnSummary.of(np.array([5.0, np.nan]), np.array([2.0, 1.0]))
+    >>> one = ColumnSums.of(np.array([1.0, 3.0]), np.ones(2))
+    >>> both = one + ColumnSums.of(np.array([5.0, np.nan]), np.array([2.0, 1.0]))
     >>> both.numbers
     {'mean': 3.5, 'sd': 1.658, 'min': 1.0, 'max': 5.0}
     """
@@ -284,7 +284,7 @@ class ColumnSummary:
 
         Examples
         --------
-        >>> ColumnSummary.of(np.array([1, -1, 0]), np.ones(3), ["a", "b"]).counts.to_dict()
+        >>> ColumnSums.of(np.array([1, -1, 0]), np.ones(3), ["a", "b"]).counts.to_dict()
         {0: 1.0, 1: 2.0}
         """
         known = ~np.isnan(values)
@@ -298,14 +298,14 @@ class ColumnSummary:
         ends = float(x.min(initial=np.inf)), float(x.max(initial=-np.inf))
         return cls(n_rows, mean, float(masses @ (x - mean) ** 2), ends, labels, counts)
 
-    def __add__(self, other: "ColumnSummary") -> "ColumnSummary":
+    def __add__(self, other: "ColumnSums") -> "ColumnSums":
         """Return the column of these rows and others (Chan, Golub and LeVeque 1983)."""
         n_rows, shift = self.n_rows + other.n_rows, other.mean - self.mean
         share = other.n_rows / n_rows if n_rows else 0.0
         counts = None
         if self.counts is not None and other.counts is not None:
             counts = _few(self.counts.add(other.counts, fill_value=0.0), self.labels)
-        return ColumnSummary(
+        return ColumnSums(
             n_rows,
             mean=self.mean + share * shift,
             squares=self.squares + other.squares + self.n_rows * share * shift**2,
@@ -381,18 +381,18 @@ def _in_few_digits(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
-def described(parts: Mapping[str, ColumnSummary]) -> pd.DataFrame:
+def described(parts: Mapping[str, ColumnSums]) -> pd.DataFrame:
     """Describe a column by each measure: its numbers, or how many rows have each label.
 
     Parameters
     ----------
-    parts : mapping of str to ColumnSummary
+    parts : mapping of str to ColumnSums
         ``all``, where that is known, ``chosen`` and ``weighted``.
 
     Examples
     --------
     >>> x, weights = np.array([1.0, 3.0]), np.array([3.0, 1.0])
-    >>> parts = {"chosen": ColumnSummary.of(x, np.ones(2)), "weighted": ColumnSummary.of(x, weights)}
+    >>> parts = {"chosen": ColumnSums.of(x, np.ones(2)), "weighted": ColumnSums.of(x, weights)}
     >>> described(parts).loc["mean"].tolist()
     [nan, 2.0, 1.5]
     """
@@ -434,21 +434,21 @@ def _row_counts(weights: Floats, n_observations: int, n_distinct: int) -> pd.Dat
 # -- one pass over the rows ------------------------------------------------------------------------
 
 
-def _sums(columns: Columns, names: Sequence[str], rows: Rows) -> dict[str, ColumnSummary]:
+def _sums(columns: Columns, names: Sequence[str], rows: Rows) -> dict[str, ColumnSums]:
     """Add up columns of some rows, with their case weights."""
     values, labels = columns.of(rows), columns.labels
     return {
-        name: ColumnSummary.of(values[name], rows.case_weights, labels.get(name)) for name in names
+        name: ColumnSums.of(values[name], rows.case_weights, labels.get(name)) for name in names
     }
 
 
-def _joined(parts: Iterable[dict[str, ColumnSummary]]) -> dict[str, ColumnSummary]:
+def _joined(parts: Iterable[dict[str, ColumnSums]]) -> dict[str, ColumnSums]:
     return reduce(lambda one, other: {n: one[n] + other[n] for n in one}, parts)
 
 
 def _measured(
     coreset: WeightedRows, asked: Sequence[str] | None
-) -> dict[str, dict[str, ColumnSummary]]:
+) -> dict[str, dict[str, ColumnSums]]:
     """Add up the columns of the chosen rows, with and without weights, and of all in reach."""
     loglik, kept = coreset.loglikelihood, coreset.data
     source: RowBlocks | None = None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_coresets import InvalidOptionError
-from pymc_coresets.after.summary import Column, Columns, described, named_columns
+from pymc_coresets.after.summary import Columns, ColumnSums, described, named_columns
 from pymc_coresets.results.facts import effective_size
 from pymc_coresets.rows.values import Rows
 from tests.refusals import refused
@@ -18,12 +18,12 @@ ONES = np.ones(15)
 
 def measured(values, labels=None, masses=None):
     masses = np.ones(len(values)) if masses is None else masses
-    return {"all": Column.of(values, masses, labels)} | out_of_reach(values[CHOSEN], labels)
+    return {"all": ColumnSums.of(values, masses, labels)} | out_of_reach(values[CHOSEN], labels)
 
 
 def out_of_reach(values, labels=None):
-    columns = {"chosen": Column.of(values, ONES, labels)}
-    return columns | {"weighted": Column.of(values, WEIGHTS, labels)}
+    columns = {"chosen": ColumnSums.of(values, ONES, labels)}
+    return columns | {"weighted": ColumnSums.of(values, WEIGHTS, labels)}
 
 
 def of_repeated(values):
@@ -46,8 +46,8 @@ def test_parts_add_up_to_the_whole(far):
     """Far from zero, too, and where a part has no rows."""
     masses = RNG.uniform(size=200)
     parts = [slice(0, 0), slice(0, 70), slice(70, 200), slice(0, 0)]
-    columns = [Column.of(EVERY[part] + far, masses[part]) for part in parts]
-    whole = Column.of(EVERY + far, masses)
+    columns = [ColumnSums.of(EVERY[part] + far, masses[part]) for part in parts]
+    whole = ColumnSums.of(EVERY + far, masses)
     total = columns[0] + columns[1] + columns[2] + columns[3]
     assert total.n_rows == pytest.approx(masses.sum())
     assert total.ends == whole.ends
@@ -125,8 +125,8 @@ def test_missing_values_are_left_out():
 )
 def test_whole_numbers_of_a_small_range_are_classes(values, are_classes):
     """Also if the range is known only when parts have been added up."""
-    one, other = (Column.of(values[i : i + 1], np.ones(1)) for i in range(2))
-    for column in (Column.of(values, np.ones(2)), one + other):
+    one, other = (ColumnSums.of(values[i : i + 1], np.ones(1)) for i in range(2))
+    for column in (ColumnSums.of(values, np.ones(2)), one + other):
         assert (column.counts is not None) == are_classes
         if are_classes:
             assert column.counts.to_dict() == dict.fromkeys(values.astype(int).tolist(), 1.0)

@@ -943,7 +943,7 @@ PLANTED = [
         ("around, group)) + doubt", "around, group))"),
     ),
     *plant(
-        "reading/units/by_columns.py",
+        "reading/units/each_column.py",
         ("(stack.axis, stack.ends) == (first.axis, first.ends)", "True"),
         ("pt.eq(which, k - n)", "pt.eq(which, k - n - 1)"),
         ("int(v.data) == value for v, value", "True for v, value"),

@@ -128,7 +128,7 @@ TESTS = {
     "reading/unconstrained": (*unit("unconstrained", "weighting"), SAMPLER),
     "reading/quadratic": unit("control_variates", "sparse_curvature"),
     "reading/units/": (UNITS, UNITS_OF_CORESETS),
-    "reading/units/by_columns": (*unit("columns"), UNITS),
+    "reading/units/each_column": (*unit("columns"), UNITS),
     "reading/units/placement": (*unit("placement"), MODES_OF_UNITS, UNITS),
     "reading/units/bending": (*unit("bending"),),
     "reading/units/complements": (*unit("complements"),),

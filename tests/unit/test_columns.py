@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.loops.fused_loops import loop_mode
-from pymc_coresets.reading.units.by_columns import by_columns
+from pymc_coresets.reading.units.each_column import by_columns
 from pymc_coresets.reading.units.ragged import Spread, collect, spread
 from tests.modes import PLAIN_MODE
 

@@ -46,8 +46,8 @@ from pymc_coresets.reading.folding import simplified, without_fills
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.bending import bent
-from pymc_coresets.reading.units.by_columns import by_columns
 from pymc_coresets.reading.units.complements import without_double_complements
+from pymc_coresets.reading.units.each_column import by_columns
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.placement import Root, Surface
 from pymc_coresets.reading.units.ragged import Collect, Spread, collect

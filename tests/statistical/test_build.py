@@ -537,7 +537,7 @@ def test_an_exact_coreset_has_importance_draws(census):
     assert np.abs(errors).max() < 5 / np.sqrt(drawn.attrs["psis_ess"])
 
 
-@pytest.mark.parametrize("check", [(of_model, "verify"), (building, "verify_form")])
+@pytest.mark.parametrize("check", [(of_model, "verify_rows"), (building, "verify_form")])
 def test_nothing_is_chosen_by_potentials_that_pymc_contradicts(model, check, fails):
     fails(*check, UnsupportedModelError("PyMC gives something else"))
     fails(Uniform, "run")

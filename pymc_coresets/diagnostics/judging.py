@@ -299,7 +299,7 @@ class Certificate:
 
     @property
     def _remarks(self) -> list[str]:
-        if self.modes.n_modes < 2:
+        if self.modes.n_modes < 2 or self.modes.unseen:  # which the verdict itself is about
             return []
         several = f"The posterior has {self.modes.n_modes} modes."
         return [several, BETWEEN_MODES, "check() says which of them draws know."]
@@ -511,12 +511,18 @@ tolerance, probes
 
     Notes
     -----
-    The verdict takes these in their order.  Draws that the density of the approximate posterior
-    contradicts are not its own.  Chains that have not converged, by PyMC's limits, cannot be
-    judged.  A symmetrised KL divergence within the tolerance, at the draws and on lines that lead
-    beyond them, makes the draws reliable *as they are*; otherwise Pareto k-hat decides whether
-    *re-weighting* reaches the full posterior.  Draws that did not visit a mode that a search
-    found are doubtful whatever the numbers say, none of which can see it.
+    The verdict is the first of these that holds:
+
+    1. Draws that are copies, or constant, or that the density of the approximate posterior
+       contradicts, are not its own: not to be used.
+    2. With Pareto k-hat of 1 or more, and a divergence above the tolerance, a few draws carry all
+       the weight, and no number can be trusted: not to be used.
+    3. Chains that have not converged, by PyMC's limits, cannot be judged: not to be used.
+    4. Draws are doubtful whatever the numbers are if NUTS often diverged, if they did not visit a
+       mode that a search found, if an error is unknown, or if lines show a tail beyond them.
+    5. A symmetrised KL divergence within the tolerance makes the draws reliable *as they are*;
+       otherwise Pareto k-hat and the effective sample size decide whether *re-weighting* reaches
+       the full posterior.
 
     Examples
     --------
@@ -623,6 +629,8 @@ tolerance, probes
 
     @property
     def _remarks(self) -> list[str]:
+        # A certificate's remark on modes is for draws to come. Of these, the facts count the modes
+        # that they visited, and `doubts` and `_unconverged` tell what is wrong with them.
         found = []
         if np.isnan(self.rhat) and self.subject != "approximation":
             found.append("A single chain cannot show whether it converged: sample two or more.")

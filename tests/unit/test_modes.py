@@ -1,6 +1,6 @@
 """The search for other modes, mixtures around them, and what checks say of them."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +20,7 @@ from pymc_coresets import (
     SamplingError,
     build_coreset,
 )
-from pymc_coresets.diagnostics.known_posterior import MODE
+from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES, MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.values import Rows
@@ -322,6 +322,18 @@ def test_draws_that_miss_a_mode_are_doubtful():
     assert "the full posterior has 2 modes. None of these draws visited " in missed.verdict.text
     assert "at mu = -1 (0.3 of the mass found)" in missed.verdict.text
     assert "modes                2 from 24 starts, 1 visited" in repr(missed)
+    assert missed.verdict.text.count(BETWEEN_MODES) == 1
+
+
+def test_certificates_remark_on_several_modes_and_checks_count_those_visited():
+    certificate = certified(known(1.0, -1.0, mass=[0.7, 0.3]), [0.9, 1.4, -0.5])
+    assert certificate.reliable
+    assert certificate.verdict.text.count(BETWEEN_MODES) == 1
+    given = {each.name: getattr(certificate, each.name) for each in fields(certificate)}
+    check = Check(**given, rhat=1.0, ess_bulk=1e3, n_divergences=0)
+    assert check.reliable
+    assert BETWEEN_MODES not in check.verdict.text
+    assert "modes                2 from 24 starts, 2 visited" in repr(check)
 
 
 def test_the_nearest_mode_is_so_in_standard_deviations():

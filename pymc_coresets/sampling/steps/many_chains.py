@@ -189,7 +189,7 @@ class ManyChains:
 
         Returns
         -------
-        Paths, or Tuned
+        Paths, or WarmUp
             With R-hat at most 1.01, and as evenly spread draws as are wanted at least half their
             number in effective ones: of each coordinate and of the log-density.  No draws if more
             than one trajectory in a thousand diverges, or so many gradients do not suffice; or if

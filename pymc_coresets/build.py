@@ -439,7 +439,9 @@ type _Read = tuple[LogLikelihood, RowsToRead, int]
 def _built(method: Method, job: Job[Draws], wanted: RowsToRead) -> _Construction:
     """Run a method."""
     loglik: LogLikelihood = job.loglikelihood
-    solution = with_informativeness(required_solution(method.run(job), method, job.size), loglik)
+    with job.report.whole("choosing rows"):  # by methods that report no parts, too
+        found = method.run(job)
+    solution = with_informativeness(required_solution(found, method, job.size), loglik)
     coreset = Coreset(
         **decided_by(solution, tolerance_of(method)),
         n_observations=max(loglik.n_rows, round(loglik.total_weight)),

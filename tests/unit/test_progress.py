@@ -87,6 +87,19 @@ def test_parts_that_fail_are_timed_and_their_times_add_up(reporter):
     assert 0.04 <= reporter.seconds["groups"] < 60
 
 
+def test_a_whole_is_timed_without_its_parts(reporter, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    with reporter.whole("choosing rows"):
+        now += 2.0
+        with reporter.part("weighting draws"):
+            now += 5.0
+        now += 1.0
+    with reporter.whole("reading"), reporter.part("pass"):
+        now += 0.5
+    assert reporter.seconds == {"weighting draws": 5.0, "choosing rows": 3.0, "pass": 0.5}
+
+
 @pytest.mark.parametrize("clock", ["drawing", "evaluating"])
 def test_the_clocks_of_a_history_count_what_fails(clock):
     history = History()

@@ -196,7 +196,7 @@ def named_method(method: Any) -> str:  # noqa: ANN401 - a name, or a `Method`
 
 
 def required_solution(found: object, method: Method, size: int) -> Solution:
-    """Return what a method has found, if it is rows with positive weights, at most `size`.
+    """Return what a method has found, if it is sorted rows with positive weights, at most `size`.
 
     Raises
     ------
@@ -211,6 +211,11 @@ def required_solution(found: object, method: Method, size: int) -> Solution:
         what = "weights that are not positive and finite"
     elif len(found.rows) > size:
         what = f"{len(found.rows)} rows, more than size={size}"
+    elif not (np.diff(found.rows.positions) > 0).all():
+        what = (
+            "rows whose positions do not increase, or repeat: sort the indices given to Rows.take, "
+            "and add up the weights of equal ones"
+        )
     else:
         return found
     raise InvalidOptionError(f"method={method.name!r} returned {what}.")

@@ -169,7 +169,8 @@ class RowSample:
     rows : Rows
         A random sample of the rows.
     weights : ndarray of shape (len(rows),)
-        Positive weights that scale the sample to all rows; they sum to their total weight.
+        Positive weights that scale the sample to all rows; they sum to their total weight, and
+        include the case weights.
     """
 
     rows: Rows

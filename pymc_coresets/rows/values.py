@@ -88,7 +88,7 @@ class Rows:
         Positions along the observation axis of the user's own data, sorted and unique.
     case_weights : ndarray of float64, of shape (n_rows,)
         Number of rows of the data that each row represents, ``u_n >= 0``; 1 unless equal rows were
-        merged.
+        merged.  Log-likelihoods of rows are those of a single one.
     arrays : tuple of ndarray
         The data, each array with the rows along its first axis.
     unit_rows : UnitRows

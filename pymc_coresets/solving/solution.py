@@ -28,6 +28,7 @@ class Status(Enum):
     EXACT = "The coreset has all distinct rows: its posterior is exact."
     UNION = "The coreset has all rows of the merged coresets."
     SIZE_REACHED = "The coreset has the wanted number of weights."
+    SAMPLED = "Rows were drawn at random; one that was drawn several times has one weight."
     TOLERANCE_REACHED = "Tolerance met on held-out draws."
     CORRECTABLE = "Few rows for each dimension: importance weights correct the remaining error."
     OPTIMAL = "No other row brings the coreset closer to the full data."
@@ -102,7 +103,8 @@ class Selection:
     rows : Rows
         With their data.
     weights : ndarray of float64
-        One for each row, at least 0.
+        One for each row, at least 0: the number of rows of the data that it stands for, its case
+        weight included.
     quadratic : object, optional
         Quadratic term of the log-likelihood, in addition to the rows.
 
@@ -162,7 +164,7 @@ class Solution(Selection):
     Examples
     --------
     >>> Solution.sampled(Rows(np.array([4]), np.ones(1)), np.array([10.0])).status.value
-    'The coreset has the wanted number of weights.'
+    'Rows were drawn at random; one that was drawn several times has one weight.'
     """
 
     history: Columns
@@ -179,7 +181,7 @@ class Solution(Selection):
     def sampled(cls, rows: Rows, weights: Vector) -> "Solution":
         """Rows drawn at random, without measurement."""
         chosen = Selection(rows=rows, weights=weights)
-        return History().solution(chosen, Status.SIZE_REACHED, math.nan)
+        return History().solution(chosen, Status.SAMPLED, math.nan)
 
     def of(self, candidates: Rows) -> "Solution":
         """Return the solution with the rows themselves instead of numbers of candidates."""

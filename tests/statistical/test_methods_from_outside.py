@@ -1,6 +1,7 @@
 """Methods that are not in the package: objects with the members of a `Method`."""
 
 import re
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 from pymc_coresets import Coreset, InvalidOptionError, Laplace, Uniform, build_coreset
 from pymc_coresets.methods.job import Job
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.solution import Solution
+from pymc_coresets.solving.solution import Solution, Status
 from tests.refusals import refused
 
 N, SIZE = 2_000, 200
@@ -74,6 +75,38 @@ def test_a_method_of_twenty_lines_builds_a_coreset(model, tmp_path):
     assert found == pytest.approx(slope(coreset.weights, coreset.indices), abs=0.01)
     coreset.to_netcdf(tmp_path / "coreset.nc")
     assert Coreset.from_netcdf(tmp_path / "coreset.nc", model).method == coreset.method
+
+
+def test_its_time_is_reported_though_it_names_no_parts(model):
+    def slow(job: Job[Any]) -> Solution:
+        time.sleep(0.1)
+        return Uniform().run(job)
+
+    report = build_coreset(model, method=plain(run=slow), **QUIET).report()
+    assert 0.1 <= report.seconds["choosing rows"] < 60
+
+
+def test_weights_of_samples_contain_the_case_weights():
+    counts = np.array([600, 300, 100])
+    with pm.Model() as repeated:
+        pm.Poisson("y", pm.Gamma("rate", 1, 1), observed=np.repeat([0, 1, 2], counts))
+
+    def run(job: Job[Any]) -> Solution:
+        every = job.posterior.subsample(3, key=0, distinct=True)
+        np.testing.assert_array_equal(every.rows.case_weights, counts)
+        np.testing.assert_allclose(every.weights, counts)
+        some = job.posterior.subsample(job.size, key=0)
+        draws = job.weighting(50, rng=job.rng)
+        loglik = job.posterior.loglik(draws, every.rows)  # of single rows
+        centred = loglik - loglik.mean(axis=1, keepdims=True)
+        total = job.posterior.sums(draws, n_candidates=3).total
+        np.testing.assert_allclose(total, counts @ centred)
+        return Solution.sampled(some.rows, some.weights)
+
+    method = plain(run=run, accepts={"size", "weighting"}, with_replacement=True)
+    coreset = build_coreset(repeated, method=method, size=100, weighting=Laplace(), **QUIET)
+    assert coreset.weights.sum() == pytest.approx(1_000)
+    assert coreset.status == Status.SAMPLED.value
 
 
 def test_its_options_are_those_that_it_accepts(model):
@@ -159,6 +192,8 @@ ONES = Solution.sampled(ROWS, np.ones(3))
         (replace(ONES, weights=np.array([1.0, 0.0, 1.0])), "positive"),
         (replace(ONES, weights=np.array([1.0, np.nan, 1.0])), "positive"),
         (ONES, ("3 rows", "size=2")),
+        (Solution.sampled(ROWS.take(np.array([1, 0])), np.ones(2)), ("increase", "Rows.take")),
+        (Solution.sampled(ROWS.take(np.array([1, 1])), np.ones(2)), ("increase", "Rows.take")),
     ],
 )
 def test_what_it_returns_is_checked(model, solution, facts):

@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from numpy.polynomial.hermite_e import hermegauss
 from scipy.integrate import quad_vec
 from scipy.special import expit, gammaln, logsumexp
 from scipy.stats import nbinom, norm
@@ -197,6 +198,22 @@ def test_nodes_of_infinite_density_have_no_part_of_an_integral():
     parts = single.modes.parts_of_nodes(point, single.sample.rows, nodes)
     np.testing.assert_allclose(parts.sum(axis=1), 1.0, atol=0.2)  # the larger of two placements
     assert (parts[:, np.abs(nodes.points[:, 0]) > 1e3] == 0.0).all()
+
+
+def test_nodes_have_their_gaussian_weights_as_parts_of_normal_units():
+    """Whatever the width of a unit is."""
+    noise = np.geomspace(0.1, 3.0, 6)
+    with pm.Model() as model:
+        z = pm.Normal("z", pm.Normal("m"), 1.0, shape=6)
+        pm.Normal("y", z, noise, observed=np.linspace(-2.0, 2.0, 6))
+    sample = _Sample.of(read(model, "z"), key=1)
+    single, nodes = sample.single, Nodes.of_rule(Rule(9), 1)
+    parts = single.modes.parts_of_nodes(single.point(sample.start), single.sample.rows, nodes)
+    x, weights = hermegauss(5)
+    order = np.argsort(nodes.points[:, 0])
+    np.testing.assert_allclose(nodes.points[order, 0], x, atol=1e-9)
+    expected = np.broadcast_to(weights / weights.sum(), parts.shape)
+    np.testing.assert_allclose(parts[:, order], expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,7 @@ CASES = {
     ),
     "sparse columns": (lambda: structured_dot(x(5, 4), sparse_data(N, 4).T), set()),
     "sparse columns and a vector": (lambda: sparse_dot(vector, sparse_data(N, 4).T), set()),
+    "sparse columns on the right": (lambda: sparse_dot(x(5, 4), sparse_data(N, 4).T), set()),
     "sparse, one long row": (lambda: structured_dot(sparse_data(40, 40), x(40, 2)), {0, 1}),
     "sparse, a parameter": (lambda: structured_dot(sparse_data(N, 4) * scale, matrix), {0, 1}),
     # graphs in graphs

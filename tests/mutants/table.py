@@ -196,7 +196,11 @@ TESTS = {
     "sampling/steps/many_chains": unit("many_chains"),
     "sampling/steps/starts": unit("metropolis", "metric", "many_chains"),
     "sampling/steps/playback": unit("metropolis", "many_chains"),
-    "sampling/steps/one_point": (*unit("metric", "sparse_curvature"), SAMPLER, CONTROL_VARIATES),
+    "sampling/steps/one_point": (
+        *unit("compiled_functions", "metric", "sparse_curvature"),
+        SAMPLER,
+        CONTROL_VARIATES,
+    ),
     "sampling/steps/nuts": (
         *unit("options", "metric", "sparse_curvature", "hierarchy"),
         SAMPLER,
@@ -221,7 +225,7 @@ TESTS = {
     ),
     "sampling/factors/arrowhead": unit("arrowhead"),
     "sampling/factors/cholesky": unit("sparse_curvature", "blas"),
-    "sampling/scales/": ("tests/statistical/test_modes_of_scales.py",),
+    "sampling/scales/": (*unit("scale_modes"), "tests/statistical/test_modes_of_scales.py"),
     "sampling/units/": (RECOVERY, UNITS_OF_CORESETS),
     "sampling/units/centring": (
         *unit("nodes_are_judged"),

@@ -57,6 +57,15 @@ def test_quantiles_of_a_table_are_exact(name):
     np.testing.assert_allclose(ndtri(back), ndtri(p), atol=5e-3)
 
 
+def test_probabilities_are_exact_where_a_density_hardly_rises():
+    """From a constant to one that rises by 6e-5 nats: closed forms."""
+    places, rise = np.array([[-2.0], [-1.0], [0.0], [1.0], [2.0]]), 6e-5
+    logs = np.array([0.0, 0.0, 0.0, rise, 2 * rise])[None, :, None]
+    found = probabilities(places, logs, np.zeros((1, 1, 1)))
+    expected = 2 / (2 + np.expm1(2 * rise) / rise)
+    np.testing.assert_allclose(found.ravel(), expected, rtol=1e-8)
+
+
 # -- one variable ----------------------------------------------------------------------------------
 
 N_LEVELS = 12

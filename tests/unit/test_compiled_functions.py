@@ -5,13 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pymc as pm
 import pytest
-from scipy.stats import norm, poisson
+from scipy.stats import multivariate_normal, norm, poisson
 
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.functions import Functions
-from pymc_coresets.sampling.density import pass_of
+from pymc_coresets.sampling.density import Surrogate, pass_of
 from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.steps.one_point import OnePoint
 
 COUNTS = np.array([0, 1, 4])
 
@@ -86,3 +88,36 @@ def test_weighted_rows_have_a_density_and_slopes():
     np.testing.assert_allclose(found.values, expected, rtol=1e-12)
     slope = weights @ (COUNTS - np.exp(0.3)) - 0.3
     np.testing.assert_allclose(found.gradients, [[slope]], rtol=1e-12)
+
+
+def test_densities_and_gradients_have_the_quadratic_beside_weighted_rows():
+    """At many points and at one after another, in closed form: an observation of both numbers."""
+    y, seen, covariance = (
+        np.array([0.5, -1.0]),
+        np.array([0.3, 0.7]),
+        np.array([[2.0, 0.5], [0.5, 1.0]]),
+    )
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=2)
+        pm.Normal("y", b[0] + b[1], 1.0, observed=y)
+    loglik = LogLikelihood(find_observations(model))
+    quadratic = Quadratic(
+        names=("b0", "b1"),
+        center=seen,
+        slope=np.array([0.1, -0.2]),
+        curvature=-np.linalg.inv(covariance),
+        interface=loglik.observations.parameters["b"],
+    )
+    weights, x = np.array([4.0, 0.5]), np.array([[0.0, 0.0], [1.0, -2.0], [3.0, 0.5]])
+    posterior = Surrogate(loglik, loglik.in_memory.all, weights, quadratic)
+    away = y - x.sum(axis=1)[:, None]
+    of_rows = norm.logpdf(away) @ weights
+    known = multivariate_normal(seen, covariance)
+    of_quadratic = (x - seen) @ quadratic.slope + known.logpdf(x) - known.logpdf(seen)
+    values = norm.logpdf(x).sum(axis=1) + of_rows + of_quadratic
+    pull = quadratic.slope + (x - seen) @ quadratic.curvature
+    gradients = -x + (away @ weights)[:, None] + pull
+    one = OnePoint(posterior)
+    for found in (posterior.slopes(x), zip(*map(one, x), strict=True)):
+        for own, expected in zip(found, (values, gradients), strict=True):
+            np.testing.assert_allclose(own, expected, rtol=1e-12)

@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy.optimize import approx_fprime
+from scipy.special import logsumexp, softmax
 
 from pymc_coresets import build_coreset
 from pymc_coresets.sampling.steps.curved_ridges import CurvedRidge
@@ -88,6 +89,30 @@ def test_no_coordinates_are_used_that_leave_out_another_ridge():
     assert CurvedRidge.through(draws, hyperbola) is not None
     signs = rng.choice([1.0, -1.0], p=[0.95, 0.05], size=400)
     assert CurvedRidge.through(draws * signs[:, None], hyperbola) is None
+
+
+@pytest.mark.parametrize("other", [0.0, 12.0])
+def test_coordinates_may_miss_a_ridge_by_some_widths_but_no_other_ridge(other):
+    """A straight ridge, by coordinates four widths off, and one beside it or none."""
+    ridge = CurvedRidge(
+        location=np.zeros(2),
+        axes=np.eye(2),
+        powers=np.zeros((1, 1), dtype=int),
+        coefficients=np.array([[0.04]]),
+        widths=np.array([0.01]),
+        places=np.zeros((1, 1)),
+    )
+    b = np.array([0.0, 0.01 * other])
+
+    def slopes(points):
+        x, z = points[:, 0], (points[:, 1:] - b) / 0.01
+        values = -np.square(z) / 2
+        shares = softmax(values, axis=1)
+        return logsumexp(values, axis=1) - x**2 / 2, np.stack([-x, -(shares * z).sum(1) / 0.01], 1)
+
+    rng = np.random.default_rng(1)
+    draws = np.stack([rng.normal(size=40), rng.choice(b, 40) + 0.01 * rng.normal(size=40)], axis=1)
+    assert ridge.leaves_out(draws, slopes) == (other > 0)
 
 
 def test_densities_that_overflow_beyond_the_ridge_are_no_warnings():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.stats import norm
 
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.normal import Normal
@@ -72,6 +73,15 @@ def test_weighted_draws_have_the_mean_of_the_bounded_coordinate(found):
     first = quad(lambda x: x * density(x), -0.2, 8, points=[0])[0]
     mean = weights @ draws[:, _BOUNDED] / weights.sum()
     assert mean == pytest.approx(first / mass, abs=5 * variance**0.5 / len(draws) ** 0.5)
+
+
+def test_a_tenth_of_the_density_is_a_flatter_one():
+    """Of a normal variable alone, whose density to the power 0.8 is a wider normal one."""
+    found = GriddedMarginals(np.array([2.0]), np.array([[3.0]]), {})
+    z = np.linspace(-6.0, 6.0, 13)
+    expected = np.log(0.9 * norm.pdf(z) + 0.1 * norm.pdf(z, scale=0.8**-0.5))
+    away = found.log_density(2.0 + 3.0 * z[:, None]) - expected
+    np.testing.assert_allclose(away, away[0])
 
 
 def test_normal_axes_have_no_table(found):

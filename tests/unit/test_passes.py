@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from benchmarks.closed_forms import InMemoryLogLikelihoods
 from pymc_coresets import InvalidDataError
 from pymc_coresets.rows import memory
-from pymc_coresets.rows.keyed import numbers_of
+from pymc_coresets.rows.keyed import FirstRows, numbers_of
 from pymc_coresets.rows.memory import InMemoryRows, collapse_rows, may_collapse
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.rows.proportional import Priorities, hit_by
@@ -201,3 +201,13 @@ def test_a_point_between_two_shares_is_in_the_later_one():
     which, counts = hit_by(masses, points)
     np.testing.assert_array_equal(which, [1, 3])
     np.testing.assert_array_equal(counts, [2, 3])
+
+
+def test_few_rows_that_are_first_have_equal_weights_and_many_those_of_their_cases():
+    """They are first in proportion to their case weights, unless hardly any are left out."""
+    case_weights = np.array([1.0, 2.0, 5.0, 1.0])
+    for scale, expected in ((1e-9, np.ones(3)), (100.0, case_weights[:3])):
+        rows, times = Rows(np.arange(4), case_weights), scale * np.arange(1.0, 5.0)
+        found = FirstRows(rows, times, np.inf, key=1).subsample(3, total=60.0)
+        np.testing.assert_array_equal(found.rows.positions, [0, 1, 2])
+        np.testing.assert_allclose(found.weights, 60 * expected / expected.sum(), rtol=1e-7)

@@ -136,7 +136,7 @@ TESTS = {
     "reading/units/nodes": (UNITS, MODES_OF_UNITS),
     "reading/units/labels": (GROWN_UNITS,),
     "reading/units/joined_units": (*unit("joined_units"), GROWN_UNITS),
-    "reading/units/factors": (UNITS, "tests/models/test_missing_covariates.py", UNITS_OF_CORESETS),
+    "reading/units/factors": ("tests/models/test_missing_covariates.py", UNITS, UNITS_OF_CORESETS),
     "reading/units/integral": ("tests/models/test_values_of_units.py", UNITS),
     "reading/units/ragged": (*unit("ragged"), UNITS),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),

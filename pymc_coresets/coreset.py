@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -44,6 +44,7 @@ from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import sample_and_check as shared
 from pymc_coresets.sampling.density import Surrogate
+from pymc_coresets.sampling.steps.nuts import SampleOptions
 from pymc_coresets.sampling.steps.starts import better_start, known_metric
 from pymc_coresets.sampling.units import recovery
 from pymc_coresets.storage import (
@@ -655,7 +656,7 @@ class Coreset(WeightedRows):
             or not known.issuperset(made.terms)
         )
 
-    def _known_start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, object]:
+    def _known_start(self, options: SampleOptions, *, any_sampler: bool) -> dict[str, object]:
         if not self.proposal or self._is_changed:
             return options
         found = None

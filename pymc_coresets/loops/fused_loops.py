@@ -189,7 +189,7 @@ class Program:
         self._outputs = [slots[v] for v in fgraph.outputs]
         self._n_slots = len(slots)
 
-    def __call__(self, *inputs: object) -> list[Any]:
+    def __call__(self, *inputs: object) -> Storage:
         """Evaluate the graph."""
         found: list[Any] = self.given(*inputs[: self._n_given])(*inputs[self._n_given :])
         return found
@@ -201,7 +201,7 @@ class Program:
         known[self._n_inputs : self._n_inputs + len(self._constants)] = self._constants
         _run(self._first, known)
 
-        def evaluate(*others: Any) -> list[Any]:  # noqa: ANN401
+        def evaluate(*others: Any) -> Storage:  # noqa: ANN401
             values = known.copy()  # local to this call: threads share the function
             values[self._n_given : self._n_inputs] = others
             _run(self._later, values)
@@ -210,7 +210,7 @@ class Program:
         return evaluate
 
 
-def _run(steps: Sequence[Step], values: list[Any]) -> None:
+def _run(steps: Sequence[Step], values: Storage) -> None:
     with np.errstate(all="ignore"):  # callers report values that are not finite
         for function, inputs, outputs, done in steps:
             found = function(*[values[i] for i in inputs])

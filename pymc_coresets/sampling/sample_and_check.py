@@ -139,7 +139,8 @@ def sample(
     """
     any_sampler, found = nuts_sampler is None, result.approximation
     nuts_sampler = "pymc" if nuts_sampler is None else nuts_sampler
-    kwargs = {"progressbar": found.progressbar} | nuts.sampling_options(nuts_sampler, kwargs)
+    own_options: nuts.SampleOptions = {"progressbar": found.progressbar}
+    kwargs = own_options | nuts.sampling_options(nuts_sampler, kwargs)
     show = bool(kwargs["progressbar"])
     if nuts_sampler == "pymc" and kwargs.get("backend") is None:
         given = kwargs.get("compile_kwargs") or {}

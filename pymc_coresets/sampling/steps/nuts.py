@@ -46,6 +46,10 @@ _FAILED = "NUTS failed on the posterior of a coreset"
 _log = logging.getLogger(__name__)
 
 
+#: Options of `pm.sample`, by name.
+type SampleOptions = dict[str, Any]
+
+
 def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN401 - of pm.sample
     """Call `pm.sample`; the error names the model if a chain cannot start.
 
@@ -125,7 +129,7 @@ def text_of(error: Exception) -> str:
     return " ".join(text.split()).rstrip(".")
 
 
-def sampling_options(nuts_sampler: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def sampling_options(nuts_sampler: str, options: SampleOptions) -> SampleOptions:
     """Check the options of `pm.sample`, and return them with four chains by default.
 
     Raises

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from inspect import signature
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -25,7 +24,11 @@ from pymc_coresets.sampling.normal import KnownDensity, Mixture, Normal, heavy_t
 from pymc_coresets.sampling.steps.curved_ridges import CurvedRidge
 from pymc_coresets.sampling.steps.many_chains import JoinedChains, ManyChains, Paths, WarmUp
 from pymc_coresets.sampling.steps.metropolis import IndependentProposals
-from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
+from pymc_coresets.sampling.steps.nuts import (
+    PrecisionLeapfrog,
+    PrecisionPotential,
+    SampleOptions,
+)
 from pymc_coresets.sampling.steps.playback import Playback, Source
 from pymc_coresets.sampling.steps.split_hmc import OfPoints
 from pymc_coresets.sampling.units.staying_nodes import with_staying_nodes
@@ -54,7 +57,7 @@ def better_start(
     model: pm.Model,
     known: Proposal[Draws],
     posterior: Surrogate,
-    options: Mapping[str, Any],
+    options: SampleOptions,
 ) -> dict[str, object] | None:
     """Return options of `pm.sample` for chains that are made in advance, or for a better NUTS.
 
@@ -225,7 +228,7 @@ def _going_on(
     model: pm.Model,
     tuned: WarmUp,
     space: Unconstrained,
-    options: Mapping[str, Any],
+    options: SampleOptions,
     rng: np.random.Generator,
 ) -> dict[str, object]:
     """Return options for NUTS from where many chains are, in the metric around them."""
@@ -305,7 +308,7 @@ def asks_for_nuts(options: Mapping[str, object]) -> bool:
 
 
 def known_metric(
-    model: pm.Model, known: Proposal[Draws], space: Unconstrained, options: Mapping[str, Any]
+    model: pm.Model, known: Proposal[Draws], space: Unconstrained, options: SampleOptions
 ) -> dict[str, object]:
     """Return options of `pm.sample` for a posterior near a known distribution.
 

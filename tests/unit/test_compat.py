@@ -1,6 +1,7 @@
 """What the package needs of other libraries beyond their promises: each test says what broke."""
 
 import ast
+import gc
 import re
 import subprocess
 import sys
@@ -220,3 +221,20 @@ def test_importing_the_package_changes_nothing_for_others():
     assert any(after[0][n].keys() - rules.keys() for n, rules in before[0].items())
     """
     subprocess.run([sys.executable, "-c", dedent(script)], check=True, timeout=300)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_names_are_loaded_without_the_collector_which_is_left_as_it_was(enabled, monkeypatch):
+    seen = []
+    monkeypatch.setattr(pymc_coresets, "_loaded", lambda _: seen.append(gc.isenabled()))
+    was = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        pymc_coresets.__getattr__("sample")
+        monkeypatch.undo()
+        with pytest.raises(AttributeError):
+            pymc_coresets.__getattr__("unknown")
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if was else gc.disable)()
+    assert seen == [False]

@@ -82,6 +82,8 @@ def numbers_of(positions: NDArray[np.int64], key: int) -> NDArray[np.float64]:
         return np.empty(0)
     # A new generator costs as much as 2^13 numbers. At most 2^20 are drawn at once, a few
     # megabytes.
+    if positions[-1] - positions[0] <= 2**13:
+        return _numbers_between(positions, key)
     apart = (np.diff(positions) > 2**13) | (np.diff(positions // 2**20) > 0)
     pieces = np.split(positions, np.flatnonzero(apart) + 1)
     return np.concatenate([_numbers_between(piece, key) for piece in pieces])

@@ -348,8 +348,7 @@ class Construction:
         if not len(solution.rows) and solution.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         counts = Counter(report.counts)
-        if self.sampler.counts["n_sampler_runs"]:
-            counts.update(self.sampler.counts)
+        counts.update(self.sampler.counts_of_runs)
         asked_for = "tolerance" in request.given or "size" not in request.given
         warn_of_limits(
             Outcome(

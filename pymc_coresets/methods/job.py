@@ -19,7 +19,8 @@ from pymc_coresets.solving.solution import Solution
 LOOSEST = 0.1
 #: Share of the tolerance that constructions aim at, so that checks at other draws seldom exceed it.
 AIM = 0.8
-_FEW_DRAWS_FROM = 2_000_000  #: Rows above which passes have fewer draws.
+#: Terms above which passes have fewer draws, and above which those that choose rows have fewest.
+_MANY_TERMS, _FEW_DRAWS_FROM = 500_000, 2_000_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -163,7 +164,7 @@ def draws_around_mode(n_dims: int, n_terms: int) -> int:
     """
     # With more rows, a pass over the data costs more than the later steps, and the posterior is
     # closer to normal.
-    limits = {50_000: 1_000, 500_000: 500, _FEW_DRAWS_FROM: 250}
+    limits = {50_000: 1_000, _MANY_TERMS: 500, _FEW_DRAWS_FROM: 250}
     least = next((n_draws for limit, n_draws in limits.items() if n_terms <= limit), 150)
     return max(least, min(2 * rows_of_a_quadratic(n_dims), MOST_DRAWS))
 
@@ -179,7 +180,7 @@ def draws_to_certify(n_terms: int) -> int:
     (400, 200)
     """
     # Near the tolerance, the standard error of J is 7 to 15 % with 400 draws, 10 to 20 % with 200.
-    return 400 if n_terms <= 500_000 else 200
+    return 400 if n_terms <= _MANY_TERMS else 200
 
 
 def candidates_to_keep(n_dims: int, size: int, n_draws: int, n_units: int | None = None) -> int:

@@ -92,8 +92,7 @@ def _count(report: Reporter, *samplers: CoresetSampler) -> None:
     """Report how much samplers have done, if anything."""
     counts: Counter[str] = Counter()
     for sampler in samplers:
-        if sampler.counts["n_sampler_runs"]:
-            counts.update(sampler.counts)
+        counts.update(sampler.counts_of_runs)
     report.counts.update(counts)
 
 

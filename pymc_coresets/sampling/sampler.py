@@ -182,6 +182,11 @@ class CoresetSampler:
         """
         return self._tally.counts | self._nuts.counts
 
+    @property
+    def counts_of_runs(self) -> dict[str, int]:
+        """The same; none if no posterior was sampled, as reports have it."""
+        return self.counts if self._tally.counts["n_sampler_runs"] else {}
+
     def _count(self, **more: int) -> None:
         for name, n in more.items():
             self._tally.counts[name] += n

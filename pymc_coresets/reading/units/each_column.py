@@ -20,6 +20,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.reading.folding import rewritten_by
+from pymc_coresets.reading.units.placement import Root
 from pymc_coresets.reading.units.ragged import Collect, Spread
 
 #: Arrays side by side that are treated one by one, at most.
@@ -314,12 +315,12 @@ def _solved(
         return None
     if stack.axis != stack.parts[0].type.ndim - 1 or any(length != 1 for length in stack.lengths):
         return None
-    found: dict[int, TensorVariable] = {}
-    n = len(stack.parts)
-    for i in range(n) if op.lower else reversed(range(n)):
-        left = stack.parts[i] - sum(a[..., i, j, None] * x for j, x in found.items())
-        found[i] = ops.checked_tensor(left / a[..., i, i, None])
-    return [stack._replace(parts=[found[i] for i in range(n)])]
+    places = [[(i, j) for j in range(i + 1)] for i in range(len(stack.parts))]
+    if op.lower:
+        root = Root([[a[..., i, j, None] for i, j in row] for row in places])
+        return [stack._replace(parts=root.solved(stack.parts))]
+    root = Root([[a[..., j, i, None] for i, j in row] for row in places])
+    return [stack._replace(parts=root.solved_above(stack.parts))]
 
 
 def _running(op: ops.CumOp, stack: _Stack) -> Sequence[_Part] | None:

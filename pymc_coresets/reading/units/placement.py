@@ -201,18 +201,14 @@ class Surface:
         return varying_terms(self.density, self.columns)
 
     @cached_property
-    def derivatives(self) -> tuple[Sequence[TensorVariable], Sequence[Sequence[TensorVariable]]]:
-        """The gradients by their entries, and the lower triangles of the Hessians."""
+    def derivatives(self) -> list[TensorVariable]:
+        """The gradients by their entries, and the lower triangles of the Hessians, row by row."""
         slopes = ops.checked_tensors(pt.grad(self.height.sum(), list(self.columns)))
-        rows = [
-            ops.checked_tensors(
-                pt.grad(slope.sum(), list(self.columns[: j + 1]), disconnected_inputs="ignore"),
-            )
-            for j, slope in enumerate(slopes)
-        ]
-        flat = without_filled([*slopes, *(a for row in rows for a in row)])
-        flat = ops.checked_tensors(simplified(flat))
-        return flat[: self.n_dims], Root.of(flat[self.n_dims :]).entries
+        flat = list(slopes)
+        for j, slope in enumerate(slopes):
+            own = list(self.columns[: j + 1])
+            flat += ops.checked_tensors(pt.grad(slope.sum(), own, disconnected_inputs="ignore"))
+        return ops.checked_tensors(simplified(without_filled(flat)))
 
     def _moved(
         self, graphs: Sequence[Variable], columns: Sequence[Variable]
@@ -224,9 +220,7 @@ class Surface:
     def after_step(self, state: _State, widths: Sequence[TensorVariable]) -> _State:
         """Return the state after a step is tried; units that do not go on stay as they are."""
         trial = [z + state.part * d for z, d in zip(state.place, state.step, strict=True)]
-        slopes, rows = self.derivatives
-        flat = [self.height, *slopes, *(a for row in rows for a in row)]
-        height, *derived = self._moved(flat, trial)
+        height, *derived = self._moved([self.height, *self.derivatives], trial)
         slope, hessian = derived[: self.n_dims], Root.of(derived[self.n_dims :])
         root = _cholesky(hessian, widths)
         finite = [pt.switch(pt.isnan(s) | pt.isinf(s), 0.0, s) for s in slope]

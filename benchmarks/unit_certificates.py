@@ -3,9 +3,9 @@
 Coresets of all qualities, by several methods and sizes, of small models with units whose posterior
 is hard in some way: few data for wide scales, priors with heavy tails, units with two modes.  The
 truth comes from NUTS on all rows with all variables in small steps.  A certificate is false where
-draws are called reliable, once re-weighted if it says so, and a mean or the sd of a shared variable
-is off by more than the divergence and the error of nodes that are stated, and the noise of both,
-explain.
+draws are called reliable, once re-weighted if it says so, and a mean or the sd of a variable,
+shared or of a unit, is off by more than the divergence and the error of nodes that are stated, and
+the noise of both, explain.
 """
 
 import argparse
@@ -48,8 +48,9 @@ def centred(mean: Any, sd: Any, nu: float = np.inf) -> Any:  # noqa: ANN401
 
 
 def standard(mean: Any, sd: Any, nu: float = np.inf) -> Any:  # noqa: ANN401
-    """Add them for NUTS: their prior does not depend on their scale, which may be near zero."""
-    return mean + sd * centred(0, 1, nu)
+    """Add them for NUTS: the prior of what it moves does not depend on a scale, maybe near zero."""
+    free = pm.StudentT("z", nu=nu, shape=N) if nu < np.inf else pm.Normal("z", shape=N)
+    return pm.Deterministic("own", mean + sd * free)
 
 
 def few_rows(rng: Rng, effect: Effect) -> None:

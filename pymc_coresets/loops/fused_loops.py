@@ -64,6 +64,7 @@ from pymc_coresets.loops.rewrites import (
     inline_graphs,
     read_by_index,
 )
+from pymc_coresets.loops.segments import sum_up_in_loops
 from pymc_coresets.loops.taken_apart import is_large, parts_of
 
 type Function = Callable[..., Any]
@@ -77,6 +78,7 @@ _LOOPS = (
     (dfs_rewriter(vectormath.compare_without_sigmoid), 48.3),
     (dfs_rewriter(vectormath.vectorise), 48.4),
     (dfs_rewriter(vectormath.inline_composite), 49.4),  # after the fusion of loops
+    (dfs_rewriter(sum_up_in_loops), 49.41),
     (dfs_rewriter(read_by_index), 49.42),
     (dfs_rewriter(as_loops_along_rows), 49.45),
     # It rejects cycles: the rewrite that fuses loops does not check whether a loop adds to an array

@@ -921,7 +921,19 @@ PLANTED = [
         "reading/units/integral.py",
         ("if not units.has_common_values", "if units.has_common_values"),
         ("row[-1] * abs(z) < 1e12", "row[-1] * abs(z) < np.inf"),
-        ("of_rows), sizes) + log_prior", "of_rows), sizes)"),
+        ("n_unit_rows=n_unit_rows) + log_prior", "n_unit_rows=n_unit_rows)"),
+    ),
+    *plant(
+        "reading/units/fewer_functions.py",
+        ("of_all if sign > 0 else -of_all", "of_all"),
+        ("x if sign > 0 else -x for", "x for"),
+        ("v not in own and not v.type.broadcastable[axis]", "v not in own"),
+    ),
+    *plant(
+        "loops/segments.py",
+        ("found is None or output", "output"),
+        ("if x.shape[:-1] != expected", "if x.size == 0"),
+        ("kinds.count(_OF_SEGMENTS) < _WORTH_IT", "not kinds"),
     ),
     *plant(
         "reading/units/placement.py",

@@ -49,6 +49,7 @@ from pymc_coresets.reading.units.bending import bent
 from pymc_coresets.reading.units.complements import without_double_complements
 from pymc_coresets.reading.units.each_column import by_columns
 from pymc_coresets.reading.units.factors import GroupingFactor
+from pymc_coresets.reading.units.fewer_functions import with_fewer_functions
 from pymc_coresets.reading.units.placement import Root, Surface
 from pymc_coresets.reading.units.ragged import Collect, Spread, collect
 
@@ -109,7 +110,8 @@ class UnitDensity:
             parts,
             rebuild_strict=False,
         )
-        whole = collect(checked_tensor(of_rows), sizes) + log_prior
+        n_unit_rows = len(factor.level_of_row) / max(factor.n_levels, 1)
+        whole = collect(checked_tensor(of_rows), sizes, n_unit_rows=n_unit_rows) + log_prior
         prior = pt.broadcast_to(checked_tensor(log_prior), (flat.shape[0],))
         graphs = [without_traces(whole), without_traces(prior)]
         written = without_double_complements(simplified(graphs))
@@ -131,7 +133,7 @@ class UnitDensity:
         )
         with compiling():
             [density] = by_columns([self.density], self.variables, columns)
-            [density] = checked_tensors(simplified([density]))
+            [density] = checked_tensors(with_fewer_functions(simplified([density])))
         return Surface(columns, density, self.sizes, axes, of_members)
 
     @property

@@ -16,15 +16,19 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import Graphs, Shapes, Storage
 from pymc_coresets.loops.direct_calls import direct_call
 from pymc_coresets.loops.rewrites import as_index
+from pymc_coresets.loops.segments import Segments, repeated_segments, summed_segments
 from pymc_coresets.reading.folding import rewritten_by
 
 _NONE: Any = ops.disconnected_type()
+
+#: Rows of a unit from which a loop over those of each fills vector instructions.
+LONG = 16
 
 
 class _Ragged(Op):
     """An operation along the axis of units, or of rows, before `n_after` others."""
 
-    __props__ = ("n_after",)
+    __props__: tuple[str, ...] = ("n_after",)
 
     def __init__(self, n_after: int = 0) -> None:
         self.n_after = n_after
@@ -77,7 +81,19 @@ class Collect(_Ragged):
     """Add up the rows of each unit: `x` of shape (..., R, *after) becomes (..., n, *after).
 
     The second input has the number of rows of each unit, (n,).  Its gradient is `Spread`.
+
+    Parameters
+    ----------
+    n_after : int, default 0
+    are_long : bool, default False
+        Whether units have so many rows that a loop over those of each is fastest, see `LONG`.
     """
+
+    __props__ = ("n_after", "are_long")
+
+    def __init__(self, n_after: int = 0, *, are_long: bool = False) -> None:
+        super().__init__(n_after)
+        self.are_long = are_long
 
     def length(self, sizes: TensorVariable) -> TensorVariable:
         """Return the number of units."""
@@ -159,6 +175,16 @@ def _(op: Spread, node: Apply) -> TensorVariable | None:
     before = (slice(None),) * (x.type.ndim - 1)
     # The units of rows are known once for all draws.
     return ops.checked_tensor(x[(*before, WithinUnits()(UnitOfRow()(sizes), sizes, x.shape[-1]))])
+
+
+@repeated_segments.register
+def _(op: Spread, node: Apply) -> Segments | None:
+    return None if op.n_after else Segments(*node.inputs)
+
+
+@summed_segments.register
+def _(op: Collect, node: Apply) -> Segments | None:
+    return Segments(*node.inputs) if op.are_long and not op.n_after else None
 
 
 @direct_call.register
@@ -309,8 +335,17 @@ def spread(x: TensorVariable, sizes: TensorVariable, axis: int = 0) -> TensorVar
     return ops.checked_tensor(Spread(x.type.ndim - 1 - axis)(x, sizes))
 
 
-def collect(x: TensorVariable, sizes: TensorVariable, axis: int = 0) -> TensorVariable:
+def collect(
+    x: TensorVariable, sizes: TensorVariable, axis: int = 0, *, n_unit_rows: float = 1.0
+) -> TensorVariable:
     """Return the graph of sums over the rows of each unit, along an axis: see `spread`.
+
+    Parameters
+    ----------
+    x, sizes, axis
+        See `spread`; x has the rows along that axis.
+    n_unit_rows : float, default 1.0
+        About how many rows each unit has, which decides how they are summed up fastest.
 
     Examples
     --------
@@ -318,4 +353,5 @@ def collect(x: TensorVariable, sizes: TensorVariable, axis: int = 0) -> TensorVa
     >>> collect(x, sizes).eval({x: [1.0, 2.0, 3.0], sizes: [2, 0, 1]}, mode="FAST_COMPILE")
     array([3., 0., 3.])
     """
-    return ops.checked_tensor(Collect(x.type.ndim - 1 - axis)(x, sizes))
+    op = Collect(x.type.ndim - 1 - axis, are_long=n_unit_rows >= LONG)
+    return ops.checked_tensor(op(x, sizes))

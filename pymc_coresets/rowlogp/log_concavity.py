@@ -103,10 +103,8 @@ def _of_logs(*, convex: bool, concave: bool) -> Convexity:
     )
 
 
-def _signed(values: np.ndarray | None) -> Convexity:
-    """Return the convexity of a constant with some values, or with unknown ones."""
-    if values is None:
-        return CONSTANT
+def _signed(values: np.ndarray) -> Convexity:
+    """Return the convexity of a constant with some values; unknown ones are NaN."""
     if (values > 0).all():
         return POSITIVE
     return replace(CONSTANT, nonnegative=bool((values >= 0).all()))
@@ -129,10 +127,9 @@ def is_log_concave(loglik: LogLikelihood) -> bool:
     >>> is_log_concave(LogLikelihood(find_observations(model)))
     True
     """
-    known: bool | None = loglik.derived.get("log-concave")
-    if known is None:
-        known = loglik.derived["log-concave"] = _proven(loglik.observations)
-    return known
+    if "log-concave" not in loglik.derived:
+        loglik.derived["log-concave"] = _proven(loglik.observations)
+    return bool(loglik.derived["log-concave"])
 
 
 def _proven(observations: Observations) -> bool:
@@ -216,8 +213,8 @@ class Convexities:
 
     def _signed(self, variable: Variable) -> Convexity:
         """Return a convexity; of constants, with the sign of their values."""
-        known = self._found.get(variable)
-        return _signed(self._values(variable)) if known is None else known
+        known = variable in self._found
+        return self._found[variable] if known else _signed(self._values(variable))
 
     def _together(self, inputs: Sequence[Variable]) -> list[Convexity]:
         """Return convexities; of constants, with signs only if all others have one."""
@@ -225,13 +222,16 @@ class Convexities:
         signed = all(own.nonnegative for own in others)
         return [self._signed(i) if signed else self._known(i) for i in inputs]
 
-    def _values(self, variable: Variable) -> np.ndarray | None:
-        """Return the values of a constant; None if rows that it depends on are not in memory."""
+    def _values(self, variable: Variable) -> np.ndarray:
+        """Return the values of a constant; NaN, which compares with nothing, if they are unknown.
+
+        So they are at a point that is not given, and of rows that are not in memory.
+        """
         if isinstance(variable, Constant):
             return np.asarray(variable.data)
         inputs = [i for i in graph_inputs([variable]) if not isinstance(i, Constant)]
         if any(i not in self._rows and not isinstance(i, ops.SharedVariable) for i in inputs):
-            return None
+            return np.array(np.nan)
         [values] = values_of([variable], self._rows)
         return values
 
@@ -293,8 +293,7 @@ class Convexities:
     def _elementwise(self, kind: type, inputs: Sequence[Variable]) -> Convexity:
         if kind in _OF_ONE:
             return _OF_ONE[kind](self._known(inputs[0]))
-        rule = _OF_SEVERAL.get(kind)
-        return UNKNOWN if rule is None else rule(self, *inputs)
+        return _OF_SEVERAL[kind](self, *inputs) if kind in _OF_SEVERAL else UNKNOWN
 
     def sum(self, *terms: Variable) -> Convexity:
         """Return that of a sum."""
@@ -316,10 +315,8 @@ class Convexities:
 
     def difference(self, one: Variable, other: Variable) -> Convexity:
         """Return that of ``one - other``; of ``1 - sigmoid(x)``, which is ``sigmoid(-x)``."""
-        if _is(other, ps.Sigmoid) and one not in self._found:
-            values = self._values(one)
-            if values is not None and (values == 1).all():
-                return self._complement(other)
+        if _is(other, ps.Sigmoid) and (self._values(one) == 1).all():
+            return self._complement(other)
         return self._known(one).plus(self._known(other).mirrored)
 
     def log_of_one_more(self, x: Variable) -> Convexity:
@@ -346,7 +343,7 @@ class Convexities:
             return x
         if sign.nonnegative:
             return replace(x, log_convex=False, log_concave=False)
-        if values is not None and (values <= 0).all():
+        if (values <= 0).all():
             return x.mirrored
         return AFFINE if x.affine else UNKNOWN
 
@@ -359,10 +356,7 @@ class Convexities:
 
     def power(self, base: Variable, exponent: Variable) -> Convexity:
         """Return that of a power with a constant exponent."""
-        values = None if exponent in self._found else self._values(exponent)
-        if values is None:
-            return UNKNOWN
-        x = self._signed(base)
+        values, x = self._values(exponent), self._signed(base)
         if (values < 0).all():
             return x.reciprocal if x.positive else UNKNOWN
         if not (values > 0).all():
@@ -380,34 +374,32 @@ class Convexities:
         """Return that of entries of one array or the other."""
         if condition not in self._found:
             return reduce(Convexity.and_of, self._together([one, other]))
-        always = self._holds(condition)
-        return UNKNOWN if always is None else self._signed(one if always else other)
+        if self._holds(condition, always=True):
+            return self._signed(one)
+        return self._signed(other) if self._holds(condition, always=False) else UNKNOWN
 
-    def _holds(self, condition: Variable) -> bool | None:
-        """Whether a condition on the point holds everywhere, or nowhere, if known.
+    def _holds(self, condition: Variable, *, always: bool) -> bool:
+        """Whether a condition on the point is known to hold everywhere, or nowhere.
 
         Some guard against rounding: no exponential is zero, and no logarithm infinite.
         """
-        node = condition.owner
-        kind: type = type(getattr(getattr(node, "op", None), "scalar_op", None))
+        kind = type(ops.scalar_op_of(condition))
+        inputs = condition.owner.inputs if condition.owner else []
         if kind in {ps.EQ, ps.NEQ}:
-            return (kind is ps.NEQ) if self._differ(*node.inputs) else None
+            return always == (kind is ps.NEQ) and self._differ(*inputs)
         if kind in {ps.GE, ps.GT, ps.LE, ps.LT}:
-            one, other = node.inputs if kind in {ps.GE, ps.GT} else reversed(node.inputs)
-            return True if self._is_above(one, other, strictly=kind in {ps.GT, ps.LT}) else None
-        parts = [self._holds(i) for i in node.inputs if i in self._found] if node else []
+            one, other = inputs if kind in {ps.GE, ps.GT} else reversed(inputs)
+            return always and self._is_above(one, other, strictly=kind in {ps.GT, ps.LT})
+        parts = [i for i in inputs if i in self._found]
         if kind is ps.Invert:
-            return None if parts[0] is None else not parts[0]
-        decides = _DECIDES.get(kind)
-        return decides if decides in parts else None
+            return self._holds(parts[0], always=not always)
+        decides = kind in _DECIDES and _DECIDES[kind] == always
+        return decides and any(self._holds(i, always=always) for i in parts)
 
     def _differ(self, one: Variable, other: Variable) -> bool:
         """Whether two arrays are known to have no equal entries at any point."""
         constant, varying = (one, other) if other in self._found else (other, one)
-        values = None if constant in self._found else self._values(constant)
-        if values is None:
-            return False
-        x = self._known(varying)
+        values, x = self._values(constant), self._known(varying)
         finite = x.convex or x.concave
         return bool((finite and np.isinf(values).all()) or (x.positive and (values <= 0).all()))
 
@@ -416,10 +408,9 @@ class Convexities:
 
         For a strict comparison, an array of positive entries.
         """
-        values, x = None if other in self._found else self._values(other), self._known(one)
-        if values is None or not (values <= 0).all():
-            return False
-        return x.positive or (x.nonnegative and not (strictly and (values == 0).any()))
+        values, x = self._values(other), self._known(one)
+        above = x.positive or (x.nonnegative and not (strictly and (values == 0).any()))
+        return bool(above and (values <= 0).all())
 
 
 def _is(variable: Variable, operation: type) -> bool:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -108,7 +109,7 @@ NUMPY_MODE: Mode = _stable_mode()
 
 
 def numpy_function(
-    inputs: Sequence[Variable], outputs: Sequence[Variable], mode: Mode | None = None
+    inputs: Sequence[Variable], outputs: Sequence[Variable], mode: Mode = NUMPY_MODE
 ) -> Callable[..., list[np.ndarray]]:
     """Return a function of `inputs` that evaluates `outputs` with NumPy.
 
@@ -117,8 +118,7 @@ def numpy_function(
     inputs : sequence of Variable
         Variables without a known value; an output need not depend on all of them.
     outputs : sequence of Variable
-    mode : Mode, optional
-        By default `NUMPY_MODE`.
+    mode : Mode, default NUMPY_MODE
 
     Examples
     --------
@@ -132,7 +132,7 @@ def numpy_function(
         function = pytensor.function(
             [*inputs, *constants.values()],
             graphs,
-            mode=NUMPY_MODE if mode is None else mode,
+            mode=mode,
             on_unused_input="ignore",
         )
     data = [cast(Constant, constant).data for constant in constants]
@@ -248,24 +248,24 @@ def with_joined_scalars(graphs: Sequence[Variable]) -> list[Variable]:
     (array([0, 1, 0, 0]), array([1., 2., 1., 1.]))
     """
 
-    def joined(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable] | None:
+    def joined(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
         is_vector = isinstance(node.op, ops.MakeVector) and node.op.dtype in ("float64", "float32")
-        return [_joined(inputs, node.op.dtype)] if is_vector else None
+        return [_joined(inputs, node.op.dtype)] if is_vector else kept(node, inputs)
 
     return rewritten_by(joined, graphs)
 
 
 def rewritten_by(
-    write: Callable[[Apply, list[Variable]], Sequence[Variable] | None],
+    write: Callable[[Apply, list[Variable]], Sequence[Variable]],
     graphs: Sequence[Variable],
-    given: Mapping[Variable, Variable] | None = None,
+    given: Mapping[Variable, Variable] = MappingProxyType({}),
 ) -> list[Variable]:
     """Write some operations otherwise, each after all that it needs; what does not change is kept.
 
     Parameters
     ----------
     write : callable
-        Returns what stands for the outputs of a node, from its new inputs; None to keep it.
+        Returns what stands for the outputs of a node, from its new inputs; see `kept`.
     graphs : sequence of Variable
     given : mapping of Variable to Variable, optional
         What takes the place of inputs.
@@ -274,19 +274,22 @@ def rewritten_by(
     --------
     >>> x = pt.scalar("x")
     >>> def doubled(node, inputs):
-    ...     return [2 * inputs[0]] if node.op == pt.exp else None
+    ...     return [2 * inputs[0]] if node.op == pt.exp else kept(node, inputs)
     >>> float(rewritten_by(doubled, [pt.exp(pt.exp(x)) + 1])[0].eval({x: 1.0}))
     5.0
     """
-    known = dict(given or {})
+    known = dict(given)
     for node in ops.io_toposort(list(graph_inputs(graphs)), graphs):
-        inputs = [known.get(v, v) for v in node.inputs]
-        found = write(node, inputs)
-        if found is None and inputs != node.inputs:
-            found = node.clone_with_new_inputs(inputs).outputs
-        if found is not None:
-            known.update(zip(node.outputs, found, strict=True))
+        found = write(node, [known.get(v, v) for v in node.inputs])
+        known.update(zip(node.outputs, found, strict=True))
     return [known.get(v, v) for v in graphs]
+
+
+def kept(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
+    """Return the outputs of an operation of other inputs; its own, if the inputs are the same."""
+    same = list(inputs) == node.inputs
+    outputs: Sequence[Variable] = (node if same else node.clone_with_new_inputs(inputs)).outputs
+    return outputs
 
 
 def _joined(scalars: Sequence[Variable], dtype: str) -> Variable:
@@ -298,7 +301,7 @@ def _joined(scalars: Sequence[Variable], dtype: str) -> Variable:
 
 
 def values_of(
-    variables: Sequence[Variable], given: Mapping[Variable, np.ndarray] | None = None
+    variables: Sequence[Variable], given: Mapping[Variable, np.ndarray] = MappingProxyType({})
 ) -> list[np.ndarray]:
     """Evaluate variables once, to the values of `NUMPY_MODE`; no function is made of them.
 
@@ -319,8 +322,7 @@ def values_of(
     >>> values_of([pt.constant([1.0, 2.0]) * 2])
     [array([2., 4.])]
     """
-    known = dict(given or {})
-    return performed(list(known), variables)(*known.values())
+    return performed(list(given), variables)(*given.values())
 
 
 def performed(
@@ -489,10 +491,10 @@ def widened(graphs: Sequence[Variable], given: Mapping[Variable, Variable]) -> l
     return rewritten_by(_made_anew, graphs, given)
 
 
-def _made_anew(node: Apply, inputs: list[Variable]) -> Sequence[Variable] | None:
+def _made_anew(node: Apply, inputs: list[Variable]) -> Sequence[Variable]:
     op = node.op
     if inputs == node.inputs:
-        return None
+        return kept(node, inputs)
     if isinstance(op, ops.SymbolicOp):
         outputs: Sequence[Variable] = op(*inputs, return_list=True)
         return outputs

@@ -956,7 +956,7 @@ PLANTED = [
     ),
     *plant(
         "reading/units/each_column.py",
-        ("(stack.axis, stack.ends) == (first.axis, first.ends)", "True"),
+        ("if (s.axis, s.ends) == (first.axis, first.ends)", "if s"),
         ("pt.eq(which, k - n)", "pt.eq(which, k - n - 1)"),
         ("int(v.data) == value for v, value", "True for v, value"),
     ),

@@ -1,6 +1,7 @@
 """Log-probabilities of what is censored, without the complement of a complement."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 import pytensor.scalar as ps
@@ -8,7 +9,7 @@ import pytensor.tensor as pt
 from pytensor.graph import Apply, Constant, Variable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.reading.folding import rewritten_by
+from pymc_coresets.reading.folding import kept, rewritten_by
 
 
 def without_double_complements(graphs: Sequence[Variable]) -> list[Variable]:
@@ -34,29 +35,27 @@ def without_double_complements(graphs: Sequence[Variable]) -> list[Variable]:
         return rewritten_by(_written, graphs)
 
 
-def _written(node: Apply, inputs: list[Variable]) -> list[Variable] | None:
-    if not isinstance(ops.scalar_op_of(node.outputs[0]), ps.Log1mexp):
-        return None
-    found = _complement(inputs[0])
-    return None if found is None or found.type != node.outputs[0].type else [found]
+def _written(node: Apply, inputs: list[Variable]) -> Sequence[Variable]:
+    if isinstance(ops.scalar_op_of(node.outputs[0]), ps.Log1mexp):
+        for found in _complement(inputs[0]):
+            if found.type == node.outputs[0].type:
+                return [found]
+    return kept(node, inputs)
 
 
-def _complement(log_probability: Variable) -> Variable | None:
-    """Return the logarithm of the complement if it needs no function; None otherwise."""
+def _complement(log_probability: Variable) -> Iterator[Variable]:
+    """Yield the logarithm of the complement, if it needs no function."""
+    node, operation = log_probability.owner, ops.scalar_op_of(log_probability)
     if isinstance(log_probability, Constant):
         known = np.asarray(log_probability.data, dtype="float64")  # it may be a rounded one
         with np.errstate(all="ignore"):
-            return ops.checked_tensor(pt.constant(np.log(-np.expm1(known))))
-    node, operation = log_probability.owner, ops.scalar_op_of(log_probability)
-    if isinstance(operation, ps.Log1mexp):
+            yield pt.constant(np.log(-np.expm1(known)))
+    elif isinstance(operation, ps.Log1mexp):
         [x] = ops.checked_tensors(node.inputs)
-        return ops.checked_tensor(pt.switch(x <= 0.0, x, np.nan))
-    if isinstance(ops.op_of(log_probability), ops.DimShuffle):
-        inner = _complement(node.inputs[0])
-        return None if inner is None else ops.checked_tensor(node.op(inner))
-    if isinstance(operation, ps.Switch):
+        yield pt.switch(x <= 0.0, x, np.nan)
+    elif isinstance(operation, ps.Switch):
         condition, *cases = node.inputs
-        found = [_complement(v) for v in cases]
-        if all(v is not None for v in found):
-            return ops.checked_tensor(pt.switch(condition, *found))
-    return None
+        for found in product(*map(_complement, cases)):
+            yield pt.switch(condition, *found)
+    elif isinstance(ops.op_of(log_probability), ops.DimShuffle):
+        yield from map(node.op, _complement(node.inputs[0]))

@@ -7,9 +7,9 @@ elementwise operations on each, which are compiled into one loop, take a third t
 time of the joined array: loops along an axis of three do not use vector instructions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, islice, pairwise, product
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -19,7 +19,7 @@ from pytensor.graph import Apply, Constant, Op, Variable
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.reading.folding import rewritten_by
+from pymc_coresets.reading.folding import kept, rewritten_by
 from pymc_coresets.reading.units.placement import Root
 from pymc_coresets.reading.units.ragged import Collect, Spread
 
@@ -55,27 +55,22 @@ class _Stack(NamedTuple):
     def joined(self) -> TensorVariable:
         return ops.checked_tensor(pt.join(self.axis, *self.parts))
 
-    def between(self, start: int, stop: int) -> "_Stack | None":
-        """Return the parts from one end of parts to another; None if these are not."""
+    def between(self, start: int, stop: int) -> "Iterator[_Stack]":
+        """Yield the parts from one end of parts to another, if these are."""
         ends = self.ends
-        if start >= stop or start not in ends or stop not in ends:
-            return None
-        return self._replace(parts=self.parts[ends.index(start) : ends.index(stop)])
+        if start < stop and start in ends and stop in ends:
+            yield self._replace(parts=self.parts[ends.index(start) : ends.index(stop)])
 
-    def cut(self, other: TensorVariable) -> list[TensorVariable] | None:
-        """Return the parts of another array beside those of this; None if lengths differ."""
-        length = other.type.shape[self.axis]
+    def beside(self, other: TensorVariable) -> Iterator[Sequence[TensorVariable]]:
+        """Yield the parts of another array beside those of this, if lengths are equal."""
+        length, before = other.type.shape[self.axis], (slice(None),) * self.axis
         if length == 1:
-            return [other] * len(self.parts)
-        if length != self.ends[-1]:
-            return None
-        before = (slice(None),) * self.axis
-        if isinstance(other, Constant):
-            return [
-                ops.checked_tensor(pt.constant(other.data[(*before, slice(a, b))]))
-                for a, b in pairwise(self.ends)
-            ]
-        return [_piece(other, self.axis, a, b) for a, b in pairwise(self.ends)]
+            yield [other] * len(self.parts)
+        elif length == self.ends[-1] and isinstance(other, Constant):
+            pieces = (other.data[(*before, slice(a, b))] for a, b in pairwise(self.ends))
+            yield [ops.checked_tensor(pt.constant(piece)) for piece in pieces]
+        elif length == self.ends[-1]:
+            yield [_piece(other, self.axis, a, b) for a, b in pairwise(self.ends)]
 
 
 def _piece(x: TensorVariable, axis: int, start: int, stop: int) -> TensorVariable:
@@ -142,34 +137,44 @@ def _pass(
             stacks[joined] = part
         return joined
 
-    def write(node: Apply, inputs: Sequence[Variable]) -> list[Variable] | None:
-        found = _apart(node, cast(Sequence[TensorVariable], inputs), stacks)
+    def write(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
+        tensors = cast(Sequence[TensorVariable], inputs)
+        found = [_apart(node, tensors, stacks)]
         if not of_units.isdisjoint(node.inputs):
             of_units.update(node.outputs)
-            if found is None and isinstance(node.op, ops.Elemwise):
-                found = _of_narrow(node.op, cast(Sequence[TensorVariable], inputs))
-        return None if found is None else [known(part) for part in found]
+            if isinstance(node.op, ops.Elemwise):
+                found.append(_of_narrow(node.op, tensors))
+        for parts in chain.from_iterable(found):
+            return [known(part) for part in parts]
+        return kept(node, inputs)
 
     return ops.checked_tensors(rewritten_by(write, graphs, given))
 
 
 type _Part = _Stack | TensorVariable
 
+#: The results of an operation by those of parts; nothing if it stays as it is.
+type _Apart = Iterator[Sequence[_Part]]
 
-def _apart(
-    node: Apply, inputs: Sequence[TensorVariable], stacks: dict[Variable, _Stack]
-) -> Sequence[_Part] | None:
-    """Return the results of an operation by those of parts; None if it stays as it is."""
+
+def _apart(node: Apply, inputs: Sequence[TensorVariable], stacks: dict[Variable, _Stack]) -> _Apart:
     op = node.op
     if isinstance(op, ops.Join):
         return _joined(op.axis, inputs, stacks)
     if isinstance(op, ops.Elemwise):
         return _of_elementwise(op, inputs, stacks)
     if isinstance(op, ops.Blockwise) and isinstance(op.core_op, ops.SolveTriangular):
-        return _solved(op.core_op, inputs[0], stacks.get(inputs[1]))
-    stack = stacks.get(inputs[0]) if inputs else None
-    if stack is None:
-        return None
+        return chain.from_iterable(
+            _solved(op.core_op, inputs[0], stacks[x]) for x in inputs[1:] if x in stacks
+        )
+    return chain.from_iterable(
+        _of_first(node, inputs, stacks[x]) for x in inputs[:1] if x in stacks
+    )
+
+
+def _of_first(node: Apply, inputs: Sequence[TensorVariable], stack: _Stack) -> _Apart:
+    """Yield the result of an operation whose first input is joined."""
+    op = node.op
     if isinstance(op, ops.LogSumExp | ops.LogSoftmax | ops.Softmax | ops.CAReduce):
         return _reduced(node, stack)
     if isinstance(op, ops.Subtensor):
@@ -179,42 +184,35 @@ def _apart(
     return _one_by_one(op, inputs, stack)
 
 
-def _joined(
-    axis: int, inputs: Sequence[TensorVariable], stacks: dict[Variable, _Stack]
-) -> Sequence[_Part] | None:
-    if any(x.type.shape[axis] is None for x in inputs):
-        return None
-    own = [stacks.get(x, _Stack(axis, [x])) for x in inputs]
-    every = [s.parts if s.axis == axis else [x] for s, x in zip(own, inputs, strict=True)]
-    return [_Stack(axis, [part for parts in every for part in parts])]
+def _joined(axis: int, inputs: Sequence[TensorVariable], stacks: dict[Variable, _Stack]) -> _Apart:
+    if None not in [x.type.shape[axis] for x in inputs]:
+        own = [stacks.get(x, _Stack(axis, [x])) for x in inputs]
+        every = [s.parts if s.axis == axis else [x] for s, x in zip(own, inputs, strict=True)]
+        yield [_Stack(axis, [part for parts in every for part in parts])]
 
 
-def _one_by_one(op: Op, inputs: Sequence[TensorVariable], stack: _Stack) -> Sequence[_Part] | None:
+def _one_by_one(op: Op, inputs: Sequence[TensorVariable], stack: _Stack) -> _Apart:
     """Apply an operation to each part, if it leaves their axis alone; cut or add up parts."""
-    if isinstance(op, ops.Split):
-        return _split(inputs[1], stack) if op.axis == stack.axis else None
-    if isinstance(op, ops.CumOp):
-        return _running(op, stack)
-    if isinstance(op, Spread | Collect):
-        return _along_units(op, inputs, stack)
-    if isinstance(op, ops.DimShuffle) and stack.axis in op.new_order:
-        axis = op.new_order.index(stack.axis)
-    else:
-        return None
-    return [_Stack(axis, [ops.checked_tensor(op(part, *inputs[1:])) for part in stack.parts])]
+    if isinstance(op, ops.Split) and op.axis == stack.axis:
+        yield from _split(inputs[1], stack)
+    elif isinstance(op, ops.CumOp):
+        yield from _running(op, stack)
+    elif isinstance(op, Spread | Collect):
+        yield from _along_units(op, inputs, stack)
+    elif isinstance(op, ops.DimShuffle) and stack.axis in op.new_order:
+        parts = [ops.checked_tensor(op(part, *inputs[1:])) for part in stack.parts]
+        yield [_Stack(op.new_order.index(stack.axis), parts)]
 
 
-def _along_units(
-    op: Spread | Collect, inputs: Sequence[TensorVariable], stack: _Stack
-) -> Sequence[_Part] | None:
-    """Return values of units at their rows, or their sums, of each part.
+def _along_units(op: Spread | Collect, inputs: Sequence[TensorVariable], stack: _Stack) -> _Apart:
+    """Yield values of units at their rows, or their sums, of each part.
 
     Units are the last axis where parts have length 1 along another one behind it: loops over that
     one would be of a single number each.
     """
     own, axis = inputs[0].type.ndim - 1 - op.n_after, stack.axis
     if axis == own:
-        return None
+        return
     if axis < own or any(length != 1 for length in stack.lengths):
         found = [op(part, *inputs[1:]) for part in stack.parts]
     else:
@@ -222,59 +220,53 @@ def _along_units(
         found = [
             pt.expand_dims(inner(part.squeeze(axis), *inputs[1:]), axis) for part in stack.parts
         ]
-    return [_Stack(axis, ops.checked_tensors(found))]
+    yield [_Stack(axis, ops.checked_tensors(found))]
 
 
 def _of_elementwise(
     op: ops.Elemwise, inputs: Sequence[TensorVariable], stacks: dict[Variable, _Stack]
-) -> Sequence[_Part] | None:
-    own = [stacks.get(x) for x in inputs]
-    first = next((stack for stack in own if stack is not None), None) or _of_shared(inputs)
-    if first is None or len(op.inplace_pattern):
-        return None
-    columns = []
-    for x, stack in zip(inputs, own, strict=True):
-        same = stack is not None and (stack.axis, stack.ends) == (first.axis, first.ends)
-        parts = stack.parts if same and stack is not None else first.cut(x)
-        if parts is None:
-            return None
-        columns.append(parts)
-    applied = [ops.checked_tensor(op(*each)) for each in zip(*columns, strict=True)]
-    return [first._replace(parts=applied)]
+) -> _Apart:
+    if len(op.inplace_pattern):
+        return
+    own = {x: stacks[x] for x in inputs if x in stacks}
+    for first in islice([*own.values()] or _of_shared(inputs), 1):
+        cut = {x for x, s in own.items() if (s.axis, s.ends) == (first.axis, first.ends)}
+        parts = ([own[x].parts] if x in cut else first.beside(x) for x in inputs)
+        for columns in product(*parts):
+            applied = [ops.checked_tensor(op(*each)) for each in zip(*columns, strict=True)]
+            yield [first._replace(parts=applied)]
 
 
-def _of_narrow(op: ops.Elemwise, inputs: Sequence[TensorVariable]) -> Sequence[_Part] | None:
+def _of_narrow(op: ops.Elemwise, inputs: Sequence[TensorVariable]) -> _Apart:
     """Apply an operation to units' variables and to each column of arrays of a few columns."""
     if len(op.inplace_pattern):
-        return None
+        return
     shapes = [x.type.shape for x in inputs]
     for axis, lengths in enumerate(zip(*shapes, strict=True)):
         few = {n for n in lengths if n != 1}
         if len(few) != 1 or None in few or not 1 < (length := int(few.pop() or 0)) <= _FEW:
             continue
-        if not any(n is None for shape in shapes for n in (*shape[:axis], *shape[axis + 1 :])):
+        if None not in {n for shape in shapes for n in (*shape[:axis], *shape[axis + 1 :])}:
             continue
         each = [
             [x] * length if n == 1 else [_piece(x, axis, i, i + 1) for i in range(length)]
             for x, n in zip(inputs, lengths, strict=True)
         ]
-        parts = [ops.checked_tensor(op(*of_one)) for of_one in zip(*each, strict=True)]
-        return [_Stack(axis, parts)]
-    return None
+        yield [_Stack(axis, [ops.checked_tensor(op(*x)) for x in zip(*each, strict=True)])]
+        return
 
 
-def _of_shared(inputs: Sequence[TensorVariable]) -> _Stack | None:
-    """Return a few numbers that meet columns of rows or units, as arrays side by side."""
+def _of_shared(inputs: Sequence[TensorVariable]) -> Iterator[_Stack]:
+    """Yield a few numbers that meet columns of rows or units, as arrays side by side."""
     if not any(None in x.type.shape for x in inputs):
-        return None
+        return
     for x in inputs:
         long = [axis for axis, length in enumerate(x.type.shape) if length != 1]
         if len(long) != 1 or not 1 < (x.type.shape[long[0]] or 0) <= _FEW:
             continue
-        [axis], length = long, x.type.shape[long[0]]
-        if all(_is_flat(other, axis, int(length)) for other in inputs):
-            return _Stack(axis, [_piece(x, axis, i, i + 1) for i in range(int(length))])
-    return None
+        [axis], length = long, int(x.type.shape[long[0]])
+        if all(_is_flat(other, axis, length) for other in inputs):
+            yield _Stack(axis, [_piece(x, axis, i, i + 1) for i in range(length)])
 
 
 def _is_flat(x: TensorVariable, axis: int, length: int) -> bool:
@@ -283,52 +275,48 @@ def _is_flat(x: TensorVariable, axis: int, length: int) -> bool:
     return x.type.shape[axis] == 1 or (x.type.shape[axis] == length and set(rest) <= {1})
 
 
-def _reduced(node: Apply, stack: _Stack) -> Sequence[_Part] | None:
+def _reduced(node: Apply, stack: _Stack) -> _Apart:
     op, [out] = node.op, node.outputs
     if op.axis != (stack.axis,):
-        return None
-    if not isinstance(op, ops.CAReduce):
-        if any(length != 1 for length in stack.lengths):
-            return None
+        return
+    if isinstance(op, ops.CAReduce):
+        dtypes = {part.type.dtype for part in stack.parts} | {out.type.dtype}
+        if type(op.scalar_op) in _PAIRS and len(dtypes) == 1:
+            each = [
+                part.squeeze(stack.axis) if length == 1 else ops.checked_tensor(op(part))
+                for part, length in zip(stack.parts, stack.lengths, strict=True)
+            ]
+            yield [reduce(_PAIRS[type(op.scalar_op)], each)]
+    elif set(stack.lengths) == {1}:
         if isinstance(op, ops.LogSumExp):
-            return [_log_sum_exp([part.squeeze(stack.axis) for part in stack.parts])]
+            yield [_log_sum_exp([part.squeeze(stack.axis) for part in stack.parts])]
+            return
         whole = _log_sum_exp(stack.parts)
         logs = [ops.checked_tensor(part - whole) for part in stack.parts]
         is_log = isinstance(op, ops.LogSoftmax)
-        return [stack._replace(parts=logs if is_log else [pt.exp(x) for x in logs])]
-    pair = _PAIRS.get(type(op.scalar_op))
-    dtypes = {part.type.dtype for part in stack.parts} | {out.type.dtype}
-    if pair is None or len(dtypes) > 1:
-        return None
-    each = [
-        part.squeeze(stack.axis) if length == 1 else ops.checked_tensor(op(part))
-        for part, length in zip(stack.parts, stack.lengths, strict=True)
-    ]
-    return [reduce(pair, each)]
+        yield [stack._replace(parts=logs if is_log else [pt.exp(x) for x in logs])]
 
 
-def _solved(
-    op: ops.SolveTriangular, a: TensorVariable, stack: _Stack | None
-) -> Sequence[_Part] | None:
-    """Return the solution of a triangular system of one right-hand side, entry by entry."""
-    if stack is None or op.unit_diagonal or op.b_ndim != 1:
-        return None
-    if stack.axis != stack.parts[0].type.ndim - 1 or any(length != 1 for length in stack.lengths):
-        return None
+def _solved(op: ops.SolveTriangular, a: TensorVariable, stack: _Stack) -> _Apart:
+    """Yield the solution of a triangular system of one right-hand side, entry by entry."""
+    if op.unit_diagonal or op.b_ndim != 1:
+        return
+    if stack.axis != stack.parts[0].type.ndim - 1 or set(stack.lengths) != {1}:
+        return
     places = [[(i, j) for j in range(i + 1)] for i in range(len(stack.parts))]
     if op.lower:
         root = Root([[a[..., i, j, None] for i, j in row] for row in places])
-        return [stack._replace(parts=root.solved(stack.parts))]
-    root = Root([[a[..., j, i, None] for i, j in row] for row in places])
-    return [stack._replace(parts=root.solved_above(stack.parts))]
+        yield [stack._replace(parts=root.solved(stack.parts))]
+    else:
+        root = Root([[a[..., j, i, None] for i, j in row] for row in places])
+        yield [stack._replace(parts=root.solved_above(stack.parts))]
 
 
-def _running(op: ops.CumOp, stack: _Stack) -> Sequence[_Part] | None:
-    """Return running sums or products along the axis of the parts."""
-    if op.axis != stack.axis or any(length != 1 for length in stack.lengths):
-        return None
-    pair = pt.add if op.mode == "add" else pt.mul
-    return [stack._replace(parts=list(accumulate(stack.parts, pair)))]
+def _running(op: ops.CumOp, stack: _Stack) -> _Apart:
+    """Yield running sums or products along the axis of the parts."""
+    if op.axis == stack.axis and set(stack.lengths) == {1}:
+        pair = pt.add if op.mode == "add" else pt.mul
+        yield [stack._replace(parts=list(accumulate(stack.parts, pair)))]
 
 
 def _log_sum_exp(parts: Sequence[TensorVariable]) -> TensorVariable:
@@ -338,45 +326,40 @@ def _log_sum_exp(parts: Sequence[TensorVariable]) -> TensorVariable:
     return ops.checked_tensor(pt.log(sum(pt.exp(x - highest) for x in parts)) + highest)
 
 
-def _split(sizes: TensorVariable, stack: _Stack) -> Sequence[_Part] | None:
-    if not isinstance(sizes, Constant):
-        return None
-    ends = [0, *np.cumsum(sizes.data).tolist()]
-    pieces = [stack.between(*pair) for pair in pairwise(ends)]
-    return None if None in pieces else cast(list[_Part], pieces)
+def _split(sizes: TensorVariable, stack: _Stack) -> _Apart:
+    if isinstance(sizes, Constant):
+        ends = [0, *np.cumsum(sizes.data).tolist()]
+        yield from product(*(stack.between(*pair) for pair in pairwise(ends)))
 
 
-def _indexed(
-    op: ops.Subtensor, entries: Sequence[TensorVariable], stack: _Stack
-) -> Sequence[_Part] | None:
+def _indexed(op: ops.Subtensor, entries: Sequence[TensorVariable], stack: _Stack) -> _Apart:
     if not all(isinstance(v, Constant) for v in entries):
-        return None
+        return
     values = [int(cast(Constant, v).data) for v in entries]
     index = list(ops.unflatten_index_variables(values, op.idx_list))
     own = index.pop(stack.axis) if len(index) > stack.axis else slice(None)
     if any(entry != slice(None) for entry in index):
-        return None
+        return
     length = stack.ends[-1]
     if isinstance(own, slice):
         start, stop, step = own.indices(length)
-        found = stack.between(start, stop) if step == 1 and start < stop else None
-        return None if found is None else [found]
-    place = own + length if own < 0 else own
-    found = stack.between(place, place + 1)
-    return None if found is None else [found.parts[0].squeeze(stack.axis)]
+        if step == 1:
+            yield from ([found] for found in stack.between(start, stop))
+    else:
+        place = own + length if own < 0 else own
+        found = stack.between(place, place + 1)
+        yield from ([one.parts[0].squeeze(stack.axis)] for one in found)
 
 
-def _picked(
-    op: ops.AdvancedSubtensor, indices: Sequence[TensorVariable], stack: _Stack
-) -> Sequence[_Part] | None:
+def _picked(op: ops.AdvancedSubtensor, indices: Sequence[TensorVariable], stack: _Stack) -> _Apart:
     """Take the entry of one of the parts at each place, as of the category of each row."""
     if tuple(op.idx_list) != (0, 1) or stack.axis != 1 or len(set(stack.lengths)) > 1:
-        return None
+        return
     places, which = indices
     if stack.lengths[0] != 1 or not _is_every_place(places) or which.type.dtype == "bool":
-        return None
+        return
     if places.type.ndim != which.type.ndim or which.type.ndim > 2:
-        return None
+        return
     n = len(stack.parts)
     # A category that is not there has no value; negative ones count from the end.
     found = ops.checked_tensor(pt.constant(np.array(np.nan, dtype=stack.parts[0].type.dtype)))
@@ -384,17 +367,17 @@ def _picked(
         own = part if which.type.ndim == 2 else part.squeeze(1)
         is_own = pt.or_(pt.eq(which, k), pt.eq(which, k - n))
         found = ops.checked_tensor(pt.switch(is_own, own, found))
-    return [found]
+    yield [found]
 
 
 def _is_every_place(index: TensorVariable) -> bool:
     """Whether an index runs along all rows, each of which has an entry of its own."""
-    node = index.owner
-    if node is not None and isinstance(node.op, ops.DimShuffle) and node.op.new_order == (0, "x"):
-        node = node.inputs[0].owner
-    if node is None or not isinstance(node.op, ops.ARange):
+    op = ops.op_of(index)
+    if isinstance(op, ops.DimShuffle) and op.new_order == (0, "x"):
+        index = index.owner.inputs[0]
+    if not isinstance(ops.op_of(index), ops.ARange):
         return False
-    start, _, step = node.inputs
+    start, _, step = index.owner.inputs
     return all(
         isinstance(v, Constant) and int(v.data) == value for v, value in ((start, 0), (step, 1))
     )

@@ -17,7 +17,7 @@ from pytensor.graph import Apply, Op, Variable
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.reading.folding import rewritten_by
+from pymc_coresets.reading.folding import kept, rewritten_by
 from pymc_coresets.reading.units.ragged import Spread
 
 
@@ -72,21 +72,21 @@ class _Product(NamedTuple):
         return ops.checked_tensor(reduce(truediv, below, _joined(pt.mul, above)))
 
 
-def _without_exponentials(node: Apply, inputs: list[Variable]) -> list[Variable] | None:
+def _without_exponentials(node: Apply, inputs: list[Variable]) -> Sequence[Variable]:
     """Take exponentials, which are positive, out of powers and logarithms of products."""
     function = ops.scalar_op_of(node.outputs[0])
     if not isinstance(function, ps.Pow | ps.Log):
-        return None
+        return kept(node, inputs)
     base, *power = ops.checked_tensors(inputs)
     product = _Product.of(base)
     if not product.exponents:
-        return None
+        return kept(node, inputs)
     if not power:
         logs = [x if sign > 0 else -x for sign, x in product.exponents]
         return [_joined(pt.add, [*logs, *([pt.log(product.rest)] if product.left else [])])]
     [of_all] = power
     if not all(of_all.type.broadcastable):  # exponentials would be of each row
-        return None
+        return kept(node, inputs)
     powers = [pt.exp((of_all if sign > 0 else -of_all) * x) for sign, x in product.exponents]
     return [_joined(pt.mul, [*powers, *([product.rest**of_all] if product.left else [])])]
 
@@ -95,14 +95,14 @@ def _joined(operation: Op, parts: Sequence[TensorVariable]) -> TensorVariable:
     return ops.checked_tensor(operation(*parts) if len(parts) > 1 else parts[0])
 
 
-def _of_units_first(node: Apply, inputs: list[Variable]) -> list[Variable] | None:
+def _of_units_first(node: Apply, inputs: list[Variable]) -> Sequence[Variable]:
     """Compute what depends on a unit alone once for the unit, and not for each of its rows."""
     if not isinstance(node.op, ops.Elemwise) or len(node.outputs) != 1:
-        return None
+        return kept(node, inputs)
     own = [v for v in inputs if isinstance(ops.op_of(v), Spread)]
     kinds = {(v.owner.op, v.owner.inputs[1]) for v in own}
     if len(kinds) != 1:
-        return None
+        return kept(node, inputs)
     [(op, sizes)] = kinds
     axis = own[0].type.ndim - 1 - op.n_after
 
@@ -116,4 +116,4 @@ def _of_units_first(node: Apply, inputs: list[Variable]) -> list[Variable] | Non
     if isinstance(node.op.scalar_op, ps.Add | ps.Mul) and len(inputs) - len(others) > 1:
         joined = of_units([v for v in inputs if v not in others])
         return [ops.checked_tensor(node.op(joined, *others))]
-    return None
+    return kept(node, inputs)

@@ -36,7 +36,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import Shapes, Storage
 from pymc_coresets.loops.direct_calls import direct_call
 from pymc_coresets.loops.fused_loops import Kernel
-from pymc_coresets.reading.folding import numpy_function, rewritten_by, simplified
+from pymc_coresets.reading.folding import kept, numpy_function, rewritten_by, simplified
 from pymc_coresets.reading.known import without_views
 from pymc_coresets.reading.units.ragged import in_common_operations, without_filled
 from pymc_coresets.reading.units.varying import varying_terms
@@ -561,10 +561,9 @@ def with_loops(graph: TensorVariable) -> TensorVariable:
     graph : TensorVariable
     """
 
-    def write(node: Apply, inputs: Sequence[Variable]) -> list[Variable] | None:
-        if not isinstance(node.op, Placement):
-            return None
-        return _as_loop(node.op, inputs)
+    def write(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
+        is_placed = isinstance(node.op, Placement)
+        return _as_loop(node.op, inputs) if is_placed else kept(node, inputs)
 
     with ops.compiling():
         found = ops.checked_tensor(rewritten_by(write, [graph])[0])

@@ -2,7 +2,7 @@
 
 # ruff: noqa: ARG002 (PyTensor determines the arguments of its methods and callbacks)
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from pymc_coresets.compat.pytensor_api import Graphs, Shapes, Storage
 from pymc_coresets.loops.direct_calls import direct_call
 from pymc_coresets.loops.rewrites import as_index
 from pymc_coresets.loops.segments import Segments, repeated_segments, summed_segments
-from pymc_coresets.reading.folding import rewritten_by
+from pymc_coresets.reading.folding import kept, rewritten_by
 
 _NONE: Any = ops.disconnected_type()
 
@@ -263,9 +263,9 @@ def in_common_operations(graphs: Sequence[TensorVariable]) -> list[TensorVariabl
     return ops.checked_tensors(rewritten_by(_by_index, graphs))
 
 
-def _by_index(node: Apply, inputs: Sequence[Variable]) -> list[Variable] | None:
+def _by_index(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
     if not isinstance(node.op, _Ragged):
-        return None
+        return kept(node, inputs)
     x, sizes = ops.checked_tensors(inputs)
     axis = x.type.ndim - 1 - node.op.n_after
     units = pt.repeat(pt.arange(sizes.shape[0]), sizes)
@@ -290,27 +290,24 @@ def without_filled(graphs: Sequence[TensorVariable]) -> list[TensorVariable]:
     """
     numbers: dict[Variable, TensorVariable] = {}
 
-    def number_of(node: Apply, inputs: Sequence[Variable]) -> TensorVariable | None:
-        """Return what fills the output of a node, of length 1 along some of its axes."""
+    def number_of(node: Apply, inputs: Sequence[Variable]) -> Iterator[TensorVariable]:
+        """Yield what fills the output of a node, if it has length 1 along some of its axes."""
         few = [numbers.get(v, v) for v in inputs]
         if isinstance(node.op, Spread):
-            axis = few[0].type.ndim - 1 - node.op.n_after
-            return ops.checked_tensor(few[0]) if few[0].type.shape[axis] == 1 else None
-        if not isinstance(node.op, ops.Elemwise):
-            return None
-        if isinstance(node.op.scalar_op, ps.Second):
-            return ops.checked_tensor(few[1])
-        return None if few == [*inputs] else ops.checked_tensor(node.op(*few))
+            if few[0].type.shape[few[0].type.ndim - 1 - node.op.n_after] == 1:
+                yield ops.checked_tensor(few[0])
+        elif isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, ps.Second):
+            yield ops.checked_tensor(few[1])
+        elif isinstance(node.op, ops.Elemwise) and few != [*inputs]:
+            yield ops.checked_tensor(node.op(*few))
 
-    def write(node: Apply, inputs: Sequence[Variable]) -> list[Variable] | None:
-        found = number_of(node, inputs)
-        if found is None:
-            return None
-        if found.type.broadcastable == node.outputs[0].type.broadcastable:
-            return [found]
-        [whole] = node.clone_with_new_inputs(inputs).outputs
-        numbers[whole] = found
-        return [whole]
+    def write(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
+        outputs = kept(node, inputs)
+        for found in number_of(node, inputs):
+            if found.type.broadcastable == outputs[0].type.broadcastable:
+                return [found]
+            numbers[outputs[0]] = found
+        return outputs
 
     return ops.checked_tensors(rewritten_by(write, graphs))
 

@@ -38,51 +38,42 @@ def varying_terms(graph: TensorVariable, variables: Sequence[TensorVariable]) ->
             own.update(node.outputs)
     with ops.compiling():
         found = _varying(graph, own)
-    return graph if found is None else ops.checked_tensor(found)
+    return ops.checked_tensor(found[0] if found else graph)
 
 
-def _varying(graph: Variable, own: Collection[Variable]) -> Variable | None:
-    """Return the terms that depend on what is in `own`; None without any."""
+def _varying(graph: Variable, own: Collection[Variable]) -> list[Variable]:
+    """Return the sum of the terms that depend on what is in `own`; nothing without any."""
     if graph not in own:
-        return None
-    node = graph.owner
-    if node is None:
-        return graph
-    if isinstance(node.op, ops.DimShuffle | Collect):
-        inner = _varying(node.inputs[0], own)
-        found = None if inner is None else node.op.make_node(inner, *node.inputs[1:]).outputs[0]
-    elif isinstance(node.op, ops.Elemwise):
-        found = _of_elements(type(node.op.scalar_op), ops.checked_tensors(node.inputs), own)
-    else:
-        found = None
+        return []
+    op, found = ops.op_of(graph), list[Variable]()
+    if isinstance(op, ops.DimShuffle | Collect):
+        first, *others = graph.owner.inputs
+        found = [op.make_node(v, *others).outputs[0] for v in _varying(first, own)]
+    elif isinstance(op, ops.Elemwise):
+        found = _of_elements(type(op.scalar_op), ops.checked_tensors(graph.owner.inputs), own)
     # Without a term, a sum may have another shape.
-    return graph if found is None or found.type != graph.type else found
+    return [v for v in found if v.type == graph.type] or [graph]
 
 
 def _of_elements(
     kind: type, inputs: Sequence[TensorVariable], own: Collection[Variable]
-) -> Variable | None:
-    """Return the same of an elementwise operation, by its inputs; None if it is no such sum."""
+) -> list[Variable]:
+    """Return the same of an elementwise operation, by its inputs, if it is such a sum."""
     parts = [_varying(v, own) for v in inputs]
-    kept = [v for v in parts if v is not None]
-    found: Variable | None = None
+    kept = [v for part in parts for v in part]
     if kind is ps.Add:
-        found = kept[0] if len(kept) == 1 else pt.add(*kept)
-    elif kind is ps.Sub:
-        found = pt.neg(parts[1]) if parts[0] is None else parts[0]
-        found = found if len(kept) == 1 else pt.sub(*kept)
-    elif kind is ps.Neg:
-        found = pt.neg(*kept)
-    elif (kind is ps.Mul and len(kept) == 1) or (kind is ps.Switch and _may_lose(parts, inputs)):
-        same = pt.mul if kind is ps.Mul else pt.switch
-        pairs = zip(inputs, parts, strict=True)
-        found = same(*(v if part is None else part for v, part in pairs))
-    return found
-
-
-def _may_lose(parts: Sequence[Variable | None], inputs: Sequence[Variable]) -> bool:
-    """Whether cases may lose different terms: differences between them stay what they are."""
-    return parts[0] is None or sum(not _is_impossible(v) for v in inputs[1:]) < 2
+        return [pt.add(*kept) if len(kept) > 1 else kept[0]]
+    if kind is ps.Sub:
+        return [pt.sub(*kept)] if len(kept) > 1 else parts[0] or [pt.neg(*kept)]
+    if kind is ps.Neg:
+        return [pt.neg(*kept)]
+    whole = [part[0] if part else v for v, part in zip(inputs, parts, strict=True)]
+    if kind is ps.Mul and len(kept) == 1:
+        return [pt.mul(*whole)]
+    if kind is ps.Switch:  # differences between cases that may occur stay what they are
+        possible = sum(not _is_impossible(v) for v in inputs[1:])
+        return [pt.switch(*whole)] if possible < 2 or not parts[0] else []
+    return []
 
 
 def _is_impossible(case: Variable) -> bool:

@@ -102,7 +102,7 @@ def columns_of_model(observations: Observations) -> tuple[Columns, InMemoryRows]
     >>> list(columns.of(rows.all))
     ['x', 'y']
     """
-    positions = observations.positions_of(np.arange(observations.n_obs))
+    positions = observations.positions
     codes = cell_codes(observations, positions)
     cells = codes if len(codes) > 1 else {}
     arrays, axes = ({}, {}) if observations.sets else _held(observations, codes, positions)
@@ -216,7 +216,7 @@ def _held(
             if any(dims) or not array.ndim or name not in used:
                 return
             length = array.shape[axis]
-            if length != n_obs and (observations.positions is None or length <= positions[-1]):
+            if length != n_obs and (observations.n_data == n_obs or length <= positions[-1]):
                 return
             at = {axis: slice(None) if length == n_obs else positions}  # or the rows that are left
         arrays[name] = np.moveaxis(array, [*at], range(len(at)))[tuple(at.values())]

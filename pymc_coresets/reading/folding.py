@@ -1,7 +1,7 @@
 """Fold the known parts of graphs, and evaluate them with NumPy, in float64: nothing to compile."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from types import MappingProxyType
 from typing import Any, cast
@@ -396,24 +396,24 @@ def _held_by(variable: Variable) -> Any:  # noqa: ANN401
     return cast(Constant, variable).data
 
 
-def known_length(variable: TensorVariable, axis: int) -> int | None:
-    """Return the length of an axis; None if the values of parameters may determine it.
+def known_length(variable: TensorVariable, axis: int) -> Iterator[int]:
+    """Yield the length of an axis, if the values of parameters cannot determine it.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
     >>> w = pt.vector("w", shape=(2,))
-    >>> known_length(pt.signal.convolve1d(np.ones(5), w), 0)
-    6
+    >>> list(known_length(pt.signal.convolve1d(np.ones(5), w), 0))
+    [6]
     """
-    length: int | None = variable.type.shape[axis]
+    length = variable.type.shape[axis]
     if length is not None:
-        return length
+        yield length
+        return
     [shape] = resolve_shapes([variable.shape])
-    if any(v.owner is None and not isinstance(v, Constant) for v in graph_inputs([shape])):
-        return None
-    [lengths] = values_of([shape])
-    return int(lengths[axis])
+    if all(isinstance(v, Constant) for v in graph_inputs([shape])):
+        [lengths] = values_of([shape])
+        yield int(lengths[axis])
 
 
 def with_constant_shapes(graphs: Sequence[Variable]) -> list[Variable]:

@@ -1,7 +1,7 @@
 """Index operations along the observation axis, where the index is data."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +51,7 @@ class IndexedAxes(NamedTuple):
         return positions.min(initial=0) < 0 or len(np.unique(positions)) < len(positions)
 
 
-def indexed(node: Apply, axis: int, known: KnownValues) -> IndexedAxes | None:
+def indexed(node: Apply, axis: int, known: KnownValues) -> Iterator[IndexedAxes]:
     """Find the axes of x that output axis `axis` comes from, where data are the index.
 
     Parameters
@@ -66,98 +66,96 @@ def indexed(node: Apply, axis: int, known: KnownValues) -> IndexedAxes | None:
     Examples
     --------
     >>> x, table = pt.vector("x", shape=(5,)), pt.matrix("table", shape=(2, 2))
-    >>> indexed(x[1:4].owner, 0, KnownValues([x])).positions
+    >>> next(indexed(x[1:4].owner, 0, KnownValues([x]))).positions
     (array([1, 2, 3]),)
     >>> cells = table[np.array([[True, False], [True, True]])]
-    >>> indexed(cells.owner, 0, KnownValues([table])).positions
+    >>> next(indexed(cells.owner, 0, KnownValues([table]))).positions
     (array([0, 1, 1]), array([0, 0, 1]))
     """
     if not isinstance(node.op, ops.AdvancedSubtensor | ops.Subtensor):
-        return None
+        return
     x, index_inputs = ops.checked_tensor(node.inputs[0]), node.inputs[1:]
     if any(known.depends(i) for i in index_inputs):
-        return None
+        return
     entries, arrays = index_of(node)
     if isinstance(node.op, ops.Subtensor):
-        return _sliced_axis(x, entries, axis)
+        yield from _sliced_axis(x, entries, axis)
+        return
     is_whole = all(entry == slice(None) for entry in entries if isinstance(entry, slice))
     if not is_whole or list(arrays) != list(range(axis, axis + len(arrays))):
-        return None
+        return
     values = [known.value(array) for array in arrays.values()]
     lengths = x.type.shape[axis : axis + len(values)]
     by_label = len(values) > 1 or values[0].dtype != bool
     if not by_label:
         lengths, values = values[0].shape, list(np.nonzero(values[0]))
     if any(v.ndim != 1 or v.dtype == bool for v in values):
-        return None
+        return
     if len(values) > 1:
         if None in lengths:
-            return None
+            return
         values = [v % n for v, n in zip(values, lengths, strict=True)]
-    return IndexedAxes(x, axis, lengths, tuple(values), by_label)
+    yield IndexedAxes(x, axis, lengths, tuple(values), by_label)
 
 
 def _sliced_axis(
     x: TensorVariable, entries: Sequence[slice | Variable], axis: int
-) -> IndexedAxes | None:
+) -> Iterator[IndexedAxes]:
     x_axis = axis_before_integers(entries, axis)
     entry = entries[x_axis] if x_axis < len(entries) else slice(None)
     if not isinstance(entry, slice) or entry == slice(None):
-        return None
-    length = known_length(x, x_axis)
-    if length is None:
-        return None
-    positions = tuple(values_of([pt.arange(length)[entry]]))
-    others = [slice(None) if i == x_axis else other for i, other in enumerate(entries)]
-    if all(other == slice(None) for other in others):
-        return IndexedAxes(x, x_axis, (length,), positions)
-    return IndexedAxes(x[tuple(others)], axis, (length,), positions)
+        return
+    for length in known_length(x, x_axis):
+        positions = tuple(values_of([pt.arange(length)[entry]]))
+        others = [slice(None) if i == x_axis else other for i, other in enumerate(entries)]
+        if all(other == slice(None) for other in others):
+            yield IndexedAxes(x, x_axis, (length,), positions)
+        else:
+            yield IndexedAxes(x[tuple(others)], axis, (length,), positions)
 
 
-def joints(node: Apply, axis: int) -> list[tuple[int, int | None]]:
+def joints(node: Apply, axis: int) -> list[tuple[int, float]]:
     """Return where each input of a join lies along the joined axis, as far as lengths are known.
 
     Returns
     -------
-    list of (int, int or None)
-        First position, and the one after the last (``None``: to the end).  Nothing if the
+    list of (int, float)
+        First position, and the one after the last (infinite: to the end).  Nothing if the
         application is not a join along this axis.
 
     Examples
     --------
     >>> x = pt.vector("x", shape=(2,))
     >>> joints(pt.join(0, x, pt.vector("y")).owner, 0)
-    [(0, 2), (2, None)]
+    [(0, 2), (2, inf)]
     """
     if not isinstance(node.op, ops.Join) or node.op.axis % node.outputs[0].type.ndim != axis:
         return []
-    found: list[tuple[int, int | None]] = []
+    found: list[tuple[int, float]] = []
     start = 0
-    for piece in node.inputs:
-        length = piece.type.shape[axis]
-        found.append((start, None if length is None else start + length))
+    for length in (piece.type.shape[axis] for piece in node.inputs):
         if length is None:
-            break
+            return [*found, (start, math.inf)]
+        found.append((start, start + length))
         start += length
     return found
 
 
-def joined_piece(node: Apply, axis: int, positions: np.ndarray) -> IndexedAxes | None:
+def joined_piece(node: Apply, axis: int, positions: np.ndarray) -> Iterator[IndexedAxes]:
     """Find the one input of a join that all of some positions of its output lie in.
 
     Examples
     --------
     >>> x, y = pt.vector("x", shape=(2,)), pt.vector("y", shape=(3,))
-    >>> piece = joined_piece(pt.join(0, x, y).owner, 0, np.array([2, 4]))
+    >>> [piece] = joined_piece(pt.join(0, x, y).owner, 0, np.array([2, 4]))
     >>> piece.x.name, piece.positions
     ('y', (array([0, 2]),))
     """
     for x, (start, stop) in zip(node.inputs, joints(node, axis), strict=False):
-        in_reach = stop is not None or x is node.inputs[-1]
-        if in_reach and positions.min() >= start and (stop is None or positions.max() < stop):
+        in_reach = stop < math.inf or x is node.inputs[-1]
+        if in_reach and positions.min() >= start and positions.max() < stop:
             length = x.type.shape[axis : axis + 1]
-            return IndexedAxes(ops.checked_tensor(x), axis, length, (positions - start,))
-    return None
+            yield IndexedAxes(ops.checked_tensor(x), axis, length, (positions - start,))
 
 
 class Assignment(NamedTuple):
@@ -178,20 +176,20 @@ class Assignment(NamedTuple):
     places: np.ndarray
 
 
-def written(node: Apply, axis: int, known: KnownValues) -> Assignment | None:
+def written(node: Apply, axis: int, known: KnownValues) -> Iterator[Assignment]:
     """Find what is written into the entries along an axis, where data are the index.
 
     Examples
     --------
     >>> x, y = pt.vector("x", shape=(4,)), pt.vector("y", shape=(2,))
-    >>> written(x[np.array([3, 1])].set(y).owner, 0, KnownValues([x, y])).places
+    >>> next(written(x[np.array([3, 1])].set(y).owner, 0, KnownValues([x, y]))).places
     array([-1,  1, -1,  0])
     """
     if not isinstance(node.op, ops.AdvancedIncSubtensor | ops.IncSubtensor):
-        return None
+        return
     (x, y), index_inputs = ops.checked_tensors(node.inputs[:2]), node.inputs[2:]
     if not node.op.set_instead_of_inc or any(known.depends(i) for i in index_inputs):
-        return None
+        return
     entries = list(ops.unflatten_index_variables(index_inputs, node.op.idx_list))
     while entries and entries[-1] == slice(None):
         entries.pop()
@@ -199,19 +197,19 @@ def written(node: Apply, axis: int, known: KnownValues) -> Assignment | None:
     is_slice = len(own) == 1 and isinstance(own[0], slice)
     arrays = all(isinstance(entry, np.ndarray) and entry.ndim for entry in own)
     if any(e != slice(None) for e in before) or not own or not (is_slice or arrays):
-        return None
+        return
     masks = [e for e in own if isinstance(e, np.ndarray) and e.dtype.kind == "b"]
     n_axes = len(own) + sum(mask.ndim - 1 for mask in masks)
     shape = x.type.shape[axis : axis + n_axes]
     if None in shape or y.type.ndim != x.type.ndim - n_axes + 1:
-        return None
+        return
     numbers = np.arange(math.prod(shape)).reshape(shape)[tuple(own)]
     is_once = numbers.ndim == 1 and len(np.unique(numbers)) == len(numbers)
     if not is_once or y.type.shape[axis] != len(numbers):
-        return None
+        return
     places = np.full(math.prod(shape), -1)
     places[numbers] = np.arange(len(numbers))
-    return Assignment(x, y, axis, places.reshape(shape))
+    yield Assignment(x, y, axis, places.reshape(shape))
 
 
 def _value(entry: slice | Variable, known: KnownValues) -> slice | np.ndarray:
@@ -223,35 +221,40 @@ def _value(entry: slice | Variable, known: KnownValues) -> slice | np.ndarray:
 
 def axes_of_inputs(
     node: Apply, axis: int, known: KnownValues
-) -> tuple[InputAxes | None, int | None]:
-    """Return `input_axes`, with a second rule for ``x[arange(n), k]``: its row n needs row n of x.
+) -> Iterator[tuple[InputAxes, Collection[int]]]:
+    """Yield `input_axes`, with a second rule for ``x[arange(n), k]``: its row n needs row n of x.
 
-    Returns
-    -------
-    axes : sequence of (int or None), or None
-    counting : int or None
-        Which input is such an ``arange``, to be made anew for the rows that are selected.
+    Yields
+    ------
+    axes : mapping of int to int
+    counting : collection of int
+        Which inputs are such an ``arange``, to be made anew for the rows that are selected.
 
     Examples
     --------
     >>> x, k = pt.matrix("x", shape=(3, 2)), pt.as_tensor([0, 1, 1])
-    >>> axes_of_inputs(x[pt.arange(3), k].owner, 0, KnownValues([x]))
-    ([0, None, 0], 1)
+    >>> next(axes_of_inputs(x[pt.arange(3), k].owner, 0, KnownValues([x])))
+    ({2: 0, 0: 0}, (1,))
     """
-    axes = input_axes(node.op, node, axis)
-    if axes is None or not isinstance(node.op, ops.AdvancedSubtensor):
-        return axes, None
+    for axes in input_axes(node.op, node, axis):
+        if isinstance(node.op, ops.AdvancedSubtensor):
+            for i, x_axis in _counting(node, axis, known):
+                others = {j: a for j, a in axes.items() if j not in (0, i)}
+                yield others | {0: x_axis}, (i,)
+                return
+        yield axes, ()
+
+
+def _counting(node: Apply, axis: int, known: KnownValues) -> Iterator[tuple[int, int]]:
+    """Yield which inputs count the rows of x, and its axis that has them."""
     _, arrays = index_of(node)
     first, ndim = min(arrays), max(entry.type.ndim for entry in arrays.values())
     from_end = axis - first - ndim
     if -ndim <= from_end < 0 and len(arrays) > 1:
         for x_axis, entry in arrays.items():
             length = node.inputs[0].type.shape[x_axis]
-            if length is not None and _counts(entry, from_end, length, known):
-                counting = next(i for i, v in enumerate(node.inputs) if v is entry)
-                others = [None if i == counting else a for i, a in enumerate(axes)]
-                return [x_axis, *others[1:]], counting
-    return axes, None
+            if _counts(entry, from_end, length or 0, known):
+                yield next(i for i, v in enumerate(node.inputs) if v is entry), x_axis
 
 
 def _counts(index: Variable, from_end: int, length: int, known: KnownValues) -> bool:

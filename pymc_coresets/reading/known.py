@@ -44,8 +44,7 @@ class KnownValues:
     def depends(self, variable: Variable) -> bool:
         """Whether `variable` is computed from any parameter."""
         if variable not in self._dependent:
-            if variable.owner is None:
-                self._dependent[variable] = variable in self.parameters
+            self._dependent[variable] = variable in self.parameters
             for node in ops.io_toposort([], [variable]):
                 known = any(
                     self._dependent.setdefault(i, i in self.parameters) for i in node.inputs
@@ -187,7 +186,7 @@ def conditions_by_row[K](
     node: Apply,
     known: KnownValues,
     guarded: K,
-    part: Callable[[Variable], K | None],
+    parts: Callable[[Variable], Iterable[K]],
     below: Callable[[K], Set[Variable]],
 ) -> tuple[list[K], list[Variable]]:
     """Tell conditions of single rows from those that concern all rows.
@@ -203,23 +202,21 @@ def conditions_by_row[K](
     known : KnownValues
     guarded : hashable
         The rows of the log-density.
-    part : callable
-        Returns what stands for rows of a condition; None if it has none.
+    parts : callable
+        Returns what stands for rows of a condition, if it has any.
     below : callable
         Returns where a selection of rows ends.
     """
     own, of_rows, whole = below(guarded), list[K](), list[Variable]()
     for condition in conditions(node, known):
-        found = part(condition)
-        if found is None or below(found) - own:
-            whole.append(condition)
-        else:
-            of_rows.append(found)
+        found = [part for part in parts(condition) if not below(part) - own]
+        of_rows += found
+        whole += [] if found else [condition]
     return of_rows, whole
 
 
-def axis_of_condition(condition: Variable, x: Variable, axis: int, length: int) -> int | None:
-    """Find the axis of `condition` that runs along `axis` of `x`, which has `length` rows.
+def axis_of_condition(condition: Variable, x: Variable, axis: int, length: int) -> list[int]:
+    """Find the axis of `condition`, if any, that runs along `axis` of `x`, which has `length` rows.
 
     Parameters of a distribution broadcast against its value from the right; the event dimensions
     of a multivariate one come last.
@@ -229,18 +226,18 @@ def axis_of_condition(condition: Variable, x: Variable, axis: int, length: int) 
     >>> import pytensor.tensor as pt
     >>> logp, positive = pt.vector(shape=(5,)), pt.matrix(shape=(5, 3)) > 0
     >>> axis_of_condition(positive, logp, 0, 5)
-    0
+    [0]
     """
     surplus = condition.type.ndim - x.type.ndim
     axes = (axis, axis + surplus) if surplus > 0 else (axis + surplus,)
-    for candidate in axes:
-        if candidate >= 0 and condition.type.shape[candidate] == length:
-            return candidate
-    return None
+    return [i for i in axes if i >= 0 and condition.type.shape[i] == length][:1]
 
 
 def guard(
-    x: TensorVariable, axis: int, checked: Sequence[tuple[Variable, int | None]]
+    x: TensorVariable,
+    axis: int,
+    by_row: Sequence[tuple[Variable, int]],
+    of_all: Iterable[Variable] = (),
 ) -> TensorVariable:
     """Set `x` to minus infinity in the rows where any of the conditions fails.
 
@@ -249,8 +246,10 @@ def guard(
     x : TensorVariable
         The guarded log-density, with the rows along `axis`.
     axis : int
-    checked : sequence of (Variable, int or None)
-        Each condition, and its axis that has the rows.  With None the condition concerns all rows.
+    by_row : sequence of (Variable, int)
+        Each condition on a row, and its axis that has the rows.
+    of_all : iterable of Variable
+        Conditions that concern all rows.
 
     Examples
     --------
@@ -259,38 +258,39 @@ def guard(
     >>> guard(pt.zeros(3), 0, [(condition, 0)]).eval()
     array([  0., -inf,   0.])
     """
-    for condition, condition_axis in checked:
-        others = [i for i in range(condition.type.ndim) if i != condition_axis]
+    holding = []
+    for condition, own in by_row:
+        others = [i for i in range(condition.type.ndim) if i != own]
         holds = pt.all(condition, axis=others) if others else pt.as_tensor(condition)
-        if condition_axis is not None:
-            holds = holds.dimshuffle(["x"] * axis + [0] + ["x"] * (x.type.ndim - axis - 1))
+        holding.append(holds.dimshuffle(["x"] * axis + [0] + ["x"] * (x.type.ndim - axis - 1)))
+    holding += [pt.all(c) if c.type.ndim else pt.as_tensor(c) for c in of_all]
+    for holds in holding:
         x = pt.switch(holds, x, np.array(-np.inf, dtype=x.type.dtype))
     return x
 
 
 def _conjuncts(condition: Variable) -> list[Variable]:
     """List the conditions that one is made of: it holds where all of them do."""
-    node = condition.owner
-    if node is None:
-        return []
+    op = ops.op_of(condition)
     # Nested `all` reductions are one; any other reduction is a condition in itself.
-    is_all = isinstance(node.op, ops.CAReduce) and isinstance(node.op.scalar_op, ps.AND)
-    if isinstance(node.op, ops.ScalarFromTensor | ops.TensorFromScalar | ops.MakeVector) or (
+    is_all = isinstance(op, ops.CAReduce) and isinstance(op.scalar_op, ps.AND)
+    if isinstance(op, ops.ScalarFromTensor | ops.TensorFromScalar | ops.MakeVector) or (
         is_all and condition.type.ndim == 0
     ):
-        return list(node.inputs)
+        return list(condition.owner.inputs)
     return []
 
 
 def _always_true(condition: Variable) -> bool:
     if isinstance(condition, Constant):
         return bool(np.all(condition.data))
-    known = _BOUNDS.get(type(ops.scalar_op_of(condition)))
-    if known is None:
+    kind = type(ops.scalar_op_of(condition))
+    if kind not in _BOUNDS:
         return False
+    functions, passes = _BOUNDS[kind]
     left, right = (without_views(i) for i in condition.owner.inputs)
-    passes = isinstance(right, Constant) and bool(np.all(known[1](right.data)))
-    return passes and _computed_by(left, known[0])
+    always = isinstance(right, Constant) and bool(np.all(passes(right.data)))
+    return always and _computed_by(left, functions)
 
 
 def _with_known_sums(condition: Variable) -> Variable:

@@ -15,7 +15,9 @@ puts together.  An axis of such a result is split the same way, into cells of K 
 that leaves an axis with the observations.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -43,13 +45,13 @@ class _Key(NamedTuple):
     """A variable to write in long format, with its axes along the cells."""
 
     variable: TensorVariable
-    axes: tuple[int | None, ...]
+    places: tuple[tuple[int, int], ...]
     cells: Cells
 
     @property
     def selected(self) -> dict[int, int]:
         """Which of the cells' axes the variable has, and where."""
-        return {i: axis for i, axis in enumerate(self.axes) if axis is not None}
+        return dict(self.places)
 
 
 class LongFormat(KnownValues):
@@ -99,7 +101,7 @@ class LongFormat(KnownValues):
         TensorVariable
             Of shape (n_cells, ...), with the other axes of `variable` in their order.
         """
-        key = self._key(variable, axes, cells)
+        key = self._key(variable, dict(enumerate(axes)), cells)
         long = self._long.part(key) if key.selected else pt.expand_dims(variable, 0)
         kept = [i for i in range(variable.type.ndim) if i not in axes]
         flat = long.dimshuffle(0, *(i + 1 for i in kept))
@@ -109,62 +111,62 @@ class LongFormat(KnownValues):
 
     def split(
         self, variable: TensorVariable, axis: int, index: np.ndarray
-    ) -> TensorVariable | None:
-        """Return the entries of `variable` at the positions `index`, (n, K), in place of an axis.
+    ) -> Iterator[TensorVariable]:
+        """Yield the entries of `variable` at the positions `index`, (n, K), in place of an axis.
 
-        None if the entries have to be taken from a parameter, or from what has no rule.
+        Nothing if the entries have to be taken from a parameter, or from what has no rule.
         """
-        key = self._key(variable, [axis], Cells(variable.type.shape[axis : axis + 1], (index,)))
+        key = self._key(variable, {0: axis}, Cells(variable.type.shape[axis : axis + 1], (index,)))
         if not key.selected or self._reached(key):
-            return None
+            return
         cells = self._long.part(key)
         if cells.type.shape[0] == 1:  # all are alike
             cells = pt.broadcast_to(cells, (len(index), *cells.shape[1:]))
-        return pt.moveaxis(cells, 0, axis)
+        yield pt.moveaxis(cells, 0, axis)
 
-    def _key(self, variable: Variable, axes: Sequence[int | None], cells: Cells) -> _Key:
-        own = (None if a is None or self.broadcasts(variable, a) else a for a in axes)
+    def _key(self, variable: Variable, axes: Mapping[int, int], cells: Cells) -> _Key:
+        own = ((part, a) for part, a in axes.items() if not self.broadcasts(variable, a))
         return _Key(ops.checked_tensor(variable), tuple(own), cells)
 
     # -- planning ------------------------------------------------------------------------------
 
     def _plan(self, key: _Key) -> Step[_Key]:
-        variable, axes, cells = key
-        node = variable.owner
+        variable, node = key.variable, key.variable.owner
         if not key.selected:
             return Step((), lambda _: variable)
         if not self.depends(variable):
             return Step((), lambda _: self._gathered(key))
-        if node is None:
+        if variable in self.parameters:
             return self._gather_here(key)
         if isinstance(node.op, ops.CheckAndRaise):
             return self._plan_check(key, node)
-        step = (
-            self._plan_merged(key, node)
-            or self._plan_index(key, node)
-            or self._plan_descent(key, node)
+        steps = (
+            self._plan_merged(key, node),
+            self._plan_index(key, node),
+            self._plan_descent(key, node),
+            self._plan_otherwise(key, node),
         )
-        if step is not None:
+        for step in chain.from_iterable(steps):  # the first one is made
             return step
-        other = written_otherwise(node, self)
-        if other is not None:
-            inner = self._key(other[node.outputs.index(variable)], axes, cells)
-            return Step((inner,), lambda built: built[0])
         return self._gather_here(key)
 
+    def _plan_otherwise(self, key: _Key, node: Apply) -> Iterator[Step[_Key]]:
+        for other in written_otherwise(node, self):
+            inner = self._key(other[node.outputs.index(key.variable)], key.selected, key.cells)
+            yield Step((inner,), lambda built: built[0])
+
     def _plan_check(self, key: _Key, node: Apply) -> Step[_Key]:
-        guarded = self._key(node.inputs[0], key.axes, key.cells)
+        guarded = self._key(node.inputs[0], key.selected, key.cells)
         if not isinstance(node.op, CheckParameterValue):
             return Step((guarded,), lambda built: built[0])
-        if key.cells.n_entries is not None:
+        if key.cells.shape:
             return self._gather_here(key)
         by_cell, whole = conditions_by_row(
-            node, self, guarded, lambda c: self._condition_key(c, guarded), self._reached
+            node, self, guarded, lambda c: self._conditions(c, guarded), self._reached
         )
-        shared = [(condition, None) for condition in whole]
 
         def build(built: list[TensorVariable]) -> TensorVariable:
-            return guard(built[0], 0, [*((c, 0) for c in built[1:]), *shared])
+            return guard(built[0], 0, [(c, 0) for c in built[1:]], whole)
 
         return Step((guarded, *by_cell), build)
 
@@ -173,40 +175,43 @@ class LongFormat(KnownValues):
         below = list(self._long.below(key))  # whose steps are planned now
         return {part.variable for part in self._ends.intersection(below)}
 
-    def _condition_key(self, condition: Variable, guarded: _Key) -> _Key | None:
-        axes: list[int | None] = [None] * len(guarded.axes)
-        for part, axis in guarded.selected.items():
-            length = guarded.cells.lengths[part]
-            axes[part] = axis_of_condition(condition, guarded.variable, axis, length)
-        found = [axis for axis in axes if axis is not None]
+    def _conditions(self, condition: Variable, guarded: _Key) -> Iterator[_Key]:
+        axes = {
+            part: own
+            for part, axis in guarded.places
+            for own in axis_of_condition(
+                condition, guarded.variable, axis, guarded.cells.lengths[part]
+            )
+        }
         key = self._key(condition, axes, guarded.cells)
-        return key if key.selected and len(set(found)) == len(found) else None
+        if key.selected and len(set(axes.values())) == len(axes):
+            yield key
 
-    def _plan_merged(self, key: _Key, node: Apply) -> Step[_Key] | None:
+    def _plan_merged(self, key: _Key, node: Apply) -> Iterator[Step[_Key]]:
         """Take the entries of cells from where they had an axis, before a reshape merged it."""
-        n_entries = key.cells.n_entries
-        if n_entries is None or not isinstance(node.op, ops.Reshape):
-            return None
+        if not key.cells.shape or not isinstance(node.op, ops.Reshape):
+            return
         x, merged = key.variable, ops.checked_tensor(node.inputs[0])
         [axis], n_more = key.selected.values(), merged.type.ndim - x.type.ndim
         before, after = x.type.shape[:axis], x.type.shape[axis + 1 :]
         lengths = merged.type.shape[axis : axis + n_more + 1]
-        split = merged.type.shape == (*before, *lengths, *after) and lengths[-1:] == (n_entries,)
+        split = merged.type.shape == (*before, *lengths, *after) and lengths[-1:] == key.cells.shape
         if n_more < 1 or not split or not key.cells.is_whole_axis(0):
-            return None
+            return
         cells = pt.moveaxis(merged, range(axis, axis + n_more), range(n_more))
         shape = (key.cells.n_cells, *cells.type.shape[n_more:])
-        return Step((), lambda _: cells if n_more == 1 else cells.reshape(shape))
+        yield Step((), lambda _: cells if n_more == 1 else cells.reshape(shape))
 
-    def _plan_index(self, key: _Key, node: Apply) -> Step[_Key] | None:
+    def _plan_index(self, key: _Key, node: Apply) -> Iterator[Step[_Key]]:
         """Follow ``x[i1, i2]``, ``x[mask]`` or a slice, as where PyMC leaves out missing cells."""
-        for part, axis in key.selected.items():
-            index = indexed(node, axis, self)
-            if index is not None and (len(index.positions) > 1 or not index.by_label):
-                return self._plan_indexed(key, part, index)
-        return None  # or a lookup, whose index is data by cell
+        for part, axis in key.places:
+            for index in indexed(node, axis, self):
+                if len(index.positions) > 1 or not index.by_label:
+                    yield from self._plan_indexed(key, part, index)
+                    return
+        # or a lookup, whose index is data by cell
 
-    def _plan_indexed(self, key: _Key, part: int, index: IndexedAxes) -> Step[_Key] | None:
+    def _plan_indexed(self, key: _Key, part: int, index: IndexedAxes) -> Iterator[Step[_Key]]:
         rows, n_axes, first = key.cells.indices[part], len(index.positions), index.axis
         inside = cast(tuple[int, ...], index.lengths)
         taken = tuple(positions[rows] for positions in index.positions)
@@ -214,47 +219,47 @@ class LongFormat(KnownValues):
             lengths, indices = list(key.cells.lengths), list(key.cells.indices)
             [lengths[part]], [indices[part]] = inside, taken
             inner = Cells(tuple(lengths), tuple(indices))
-            return Step((self._key(index.x, key.axes, inner),), lambda built: built[0])
-        if len(key.selected) > 1 or key.cells.n_entries is not None:
-            return None
-        need = self._key(index.x, range(first, first + n_axes), Cells(inside, taken))
+            yield Step((self._key(index.x, key.selected, inner),), lambda built: built[0])
+            return
+        if len(key.selected) > 1 or key.cells.shape:
+            return
+        axes = dict(enumerate(range(first, first + n_axes)))
+        need = self._key(index.x, axes, Cells(inside, taken))
 
         def build(built: list[TensorVariable]) -> TensorVariable:
             gone = range(first + 2, first + n_axes + 1)  # the cells come before them
             kept = [i for i in range(built[0].type.ndim) if i not in gone]
             return ops.checked_tensor(built[0].dimshuffle(kept))
 
-        return Step((need,), build) if need.selected else None
+        if need.selected:
+            yield Step((need,), build)
 
-    def _plan_descent(self, key: _Key, node: Apply) -> Step[_Key] | None:
+    def _plan_descent(self, key: _Key, node: Apply) -> Iterator[Step[_Key]]:
         """Follow the rules of an operation along each axis."""
-        columns: list[Sequence[int | None]] = []
+        rules = {
+            part: rule for part, axis in key.places for rule in axes_of_inputs(node, axis, self)
+        }
+        if len(rules) < len(key.places):
+            return
         shared: dict[int, np.ndarray] = {}  # inputs for one cell that are the same for all
-        for axis in key.axes:
-            if axis is None:
-                columns.append([None] * len(node.inputs))
-                continue
-            column, counting = axes_of_inputs(node, axis, self)
-            if column is None:
-                return None
-            columns.append(column)
-            if counting is not None:
-                # Row n of x[arange(n), k] needs row n of x, of which one is left: row 0.
-                shared[counting] = np.zeros((1,) * node.inputs[counting].type.ndim, dtype=int)
-                if key.cells.n_entries is not None:
-                    return None
+        for i in chain.from_iterable(counting for _, counting in rules.values()):
+            # Row n of x[arange(n), k] needs row n of x, of which one is left: row 0.
+            shared[i] = np.zeros((1,) * node.inputs[i].type.ndim, dtype=int)
+            if key.cells.shape:
+                return
         needs: dict[int, _Key] = {}
         for i, variable in enumerate(node.inputs):
-            axes = [column[i] for column in columns]
-            chosen = [axis for axis in axes if axis is not None]
-            if len(set(chosen)) < len(chosen):
-                return None
-            need = self._key(variable, axes, key.cells) if chosen else None
-            if need is not None and need.selected:
+            axes = {part: chosen[i] for part, (chosen, _) in rules.items() if i in chosen}
+            if len(set(axes.values())) < len(axes):
+                return
+            if not axes:
+                continue
+            need = self._key(variable, axes, key.cells)
+            if need.selected:
                 needs[i] = need
-            elif need is not None and None in variable.type.shape and not self.depends(variable):
+            elif None in variable.type.shape and not self.depends(variable):
                 shared[i] = self.value(variable)  # of length 1, which its type does not say
-        return Step(tuple(needs.values()), self._application(key, node, needs, shared))
+        yield Step(tuple(needs.values()), self._application(key, node, needs, shared))
 
     def _application(
         self, key: _Key, node: Apply, needs: Mapping[int, _Key], shared: Mapping[int, np.ndarray]
@@ -262,10 +267,8 @@ class LongFormat(KnownValues):
         def build(built: list[TensorVariable]) -> TensorVariable:
             cells = dict(zip(needs, built, strict=True))
             cells |= {i: pt.constant(value[None]) for i, value in shared.items()}
-            output, n_entries = node.outputs.index(key.variable), key.cells.n_entries or 1
-            return apply_to_cells(
-                node, output, cells, dict.fromkeys(key.selected.values(), n_entries)
-            )
+            lengths = dict.fromkeys(key.selected.values(), math.prod(key.cells.shape))
+            return apply_to_cells(node, node.outputs.index(key.variable), cells, lengths)
 
         return build
 
@@ -277,7 +280,7 @@ class LongFormat(KnownValues):
 
         def build(_: list[TensorVariable]) -> TensorVariable:
             if key.cells.are_distinct_along(list(key.selected)):
-                if key.variable.owner is None:
+                if key.variable in self.parameters:
                     self.local.add(key.variable)
                 else:
                     self.unselected.append(describe(key.variable))
@@ -290,10 +293,10 @@ class LongFormat(KnownValues):
         variable, selected = key.variable, key.selected
         axes = list(selected.values())
         others = [i for i in range(variable.type.ndim) if i not in axes]
-        table, n_entries = variable.dimshuffle(*axes, *others), key.cells.n_entries
-        if len(axes) > 1 or n_entries or not key.cells.is_whole_axis(next(iter(selected))):
+        table, shape = variable.dimshuffle(*axes, *others), key.cells.shape
+        if len(axes) > 1 or shape or not key.cells.is_whole_axis(next(iter(selected))):
             table = table[tuple(self._index(key.cells, part) for part in selected)]
-        first, own = (1, "x") if n_entries is None else (2, 1)
+        first, own = (2, 1) if shape else (1, "x")
         order = [own if i in axes else first + others.index(i) for i in range(variable.type.ndim)]
         return ops.checked_tensor(table.dimshuffle(0, *order))
 
@@ -303,8 +306,8 @@ class LongFormat(KnownValues):
         return self._indices[cells, part]
 
 
-def written_otherwise(node: Apply, known: KnownValues) -> list[Variable] | None:
-    """Write an operation without a rule by others that have one; None if that is not known.
+def written_otherwise(node: Apply, known: KnownValues) -> Iterator[list[Variable]]:
+    """Write an operation without a rule by others that have one, where that is known.
 
     Parameters
     ----------
@@ -313,33 +316,30 @@ def written_otherwise(node: Apply, known: KnownValues) -> list[Variable] | None:
     known : KnownValues
         Distinguishes parameters from data.
 
-    Returns
-    -------
-    list of Variable, or None
+    Yields
+    ------
+    list of Variable
         Another graph for each output.
 
     Examples
     --------
     >>> x = pt.vector("x", shape=(2,))
-    >>> [found] = written_otherwise(pt.repeat(x, [1, 2]).owner, KnownValues([x]))
+    >>> [[found]] = written_otherwise(pt.repeat(x, [1, 2]).owner, KnownValues([x]))
     >>> found.eval({x: [1.0, 2.0]})
     array([1., 2., 2.])
     """
     for form in (*other_forms.FORMS, without_merged_axes, sum_of_members):
-        found = form(node, known)
-        if found is not None:
-            return found
-    return None
+        yield from form(node, known)
 
 
-def without_merged_axes(node: Apply, known: KnownValues) -> list[Variable] | None:
+def without_merged_axes(node: Apply, known: KnownValues) -> Iterator[list[Variable]]:
     """Write a reshape that splits an axis as the same operations on data with split axes.
 
     ``pt.dot(x, b)`` of an array (N, K, P) merges its first axes, multiplies matrices, and splits
     the product's first axis again: in between, no axis has the observations.  Nor has any where
     data in long form, K rows for each of N observations, become a matrix (N, K) at the end.
 
-    None if the node is no such reshape, where lengths are not known, or where a parameter
+    Nothing if the node is no such reshape, where lengths are not known, or where a parameter
     itself or an operation without a rule is split.
 
     Examples
@@ -347,59 +347,54 @@ def without_merged_axes(node: Apply, known: KnownValues) -> list[Variable] | Non
     >>> from pymc_coresets.reading.folding import with_constant_shapes
     >>> x, b = pt.tensor("x", shape=(5, 4, 2)), pt.vector("b", shape=(2,))
     >>> [product] = with_constant_shapes([pt.dot(x, b)])
-    >>> [found] = without_merged_axes(product.owner, KnownValues([x, b]))
+    >>> [[found]] = without_merged_axes(product.owner, KnownValues([x, b]))
     >>> product.owner.op, found.owner.op
     (Reshape(ndim=2), DimShuffle(input_ndim=3,new_order=(0, 1)))
     """
     if not isinstance(node.op, ops.Reshape):
-        return None
+        return
     x, shape = ops.checked_tensor(node.inputs[0]), node.outputs[0].type.shape
     n_new = len(shape) - x.type.ndim + 1
     if n_new < 2 or None in shape or None in x.type.shape:
-        return None
+        return
     for axis in range(x.type.ndim):
         lengths = shape[axis : axis + n_new]
         whole = (*x.type.shape[:axis], *lengths, *x.type.shape[axis + 1 :])
         if whole == shape and x.type.shape[axis] == np.prod(lengths):
             index = np.arange(x.type.shape[axis]).reshape(-1, lengths[-1])
-            split = LongFormat(known.parameters).split(x, axis, index)
-            return None if split is None else [split if n_new == 2 else split.reshape(shape)]
-    return None
+            for split in LongFormat(known.parameters).split(x, axis, index):
+                yield [split if n_new == 2 else split.reshape(shape)]
+            return
 
 
-def sum_of_members(node: Apply, known: KnownValues) -> list[Variable] | None:
+def sum_of_members(node: Apply, known: KnownValues) -> Iterator[list[Variable]]:
     """Write ``x[index].inc(y)``, of an index that is data, as sums over an axis of data.
 
     So a sum over the rows of each choice set, in long form, is one over an axis (N, K): K is the
     size of the largest set, and smaller ones are filled up with zeros.
 
-    None if the node is no such sum, where lengths are not known or too different, or where a
+    Nothing if the node is no such sum, where lengths are not known or too different, or where a
     parameter itself or an operation without a rule is split.
 
     Examples
     --------
     >>> b = pt.scalar("b")
     >>> total = pt.zeros(2)[np.array([0, 1, 0])].inc(pt.exp(b * np.array([1.0, 2.0, 3.0])))
-    >>> sum_of_members(total.owner, KnownValues([b]))[0].eval({b: 0.0})
+    >>> next(sum_of_members(total.owner, KnownValues([b])))[0].eval({b: 0.0})
     array([2., 1.])
     """
     if not isinstance(node.op, ops.AdvancedIncSubtensor) or node.op.set_instead_of_inc:
-        return None
+        return
     (x, y), index_inputs = ops.checked_tensors(node.inputs[:2]), node.inputs[2:]
     [index, *others] = ops.unflatten_index_variables(index_inputs, node.op.idx_list)
     if others or isinstance(index, slice) or index.type.ndim != 1 or index.type.dtype == "bool":
-        return None
+        return
     if known.depends(index) or y.type.ndim != x.type.ndim:
-        return None
+        return
     n, m = x.type.shape[0], y.type.shape[0]
-    if n is None or m is None or m == 1:
-        return None
-    found = other_forms.members_of(known.value(index) % n, n)
-    if found is None:
-        return None
-    members, is_member = found
-    inner = LongFormat(known.parameters).split(y, 0, members)
-    if inner is None:
-        return None
-    mask = is_member.reshape((*is_member.shape, *[1] * (y.type.ndim - 1)))
-    return [x + pt.where(mask, inner, 0).sum(axis=1, dtype=x.type.dtype)]
+    if None in (n, m) or m == 1:
+        return
+    for members, is_member in other_forms.members_of(known.value(index) % n, n):
+        mask = is_member.reshape((*is_member.shape, *[1] * (y.type.ndim - 1)))
+        for inner in LongFormat(known.parameters).split(y, 0, members):
+            yield [x + pt.where(mask, inner, 0).sum(axis=1, dtype=x.type.dtype)]

@@ -32,7 +32,7 @@ from pymc_coresets.reading.likelihood.refusals import (
     refuse_recursion,
     refuse_single,
 )
-from pymc_coresets.reading.likelihood.row_terms import Term, sum_over_events, total_of
+from pymc_coresets.reading.likelihood.row_terms import Term, sum_over_events
 from pymc_coresets.reading.likelihood.terms import (
     as_names,
     by_default,
@@ -41,7 +41,7 @@ from pymc_coresets.reading.likelihood.terms import (
     other_potentials,
     term_names,
 )
-from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
+from pymc_coresets.reading.pushdown import Pushdown, RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import ModelSnapshot, given_model
 from pymc_coresets.rows.values import NO_UNIT_ROWS, Rows, UnitRows
@@ -60,7 +60,7 @@ class Observations:
         The user's model, never changed, with the data that it holds.
     terms : tuple of Term
         The likelihood terms to summarise.
-    dim : str, tuple of str, or None
+    dims : tuple of str
         Name of the observation dimension, if it has one; names, if each cell of a matrix is an
         observation.
     n_obs : int
@@ -74,20 +74,21 @@ class Observations:
         How many rows the placeholders hold.
     rows : tuple of RowArray
         The arrays that are indexed by the observation.
-    positions : ndarray of int or None
-        Position of each observation in the user's data, where missing values leave some of them
-        out; ``None`` otherwise.
+    positions : ndarray of int
+        Position of each observation in the user's data.
+    n_data : int
+        Number of rows, or cells, of these data: missing values leave some of them out.
     unselected : tuple of str
         Parts of the model whose cost grows with N for any number of rows, by name.
     local : tuple of str
         Free variables that have the observation axis themselves, or stand for some of its entries.
     reference : TensorVariable
         The log-likelihoods (n_obs,) as PyMC derives them, to check the others against.
-    unweighted : TensorVariable or None
-        Terms of a scalar log-density that belong to no row; they stay in the coreset's model with
+    unweighted : tuple of TensorVariable
+        Terms of scalar log-densities that belong to no row; they stay in the coreset's model with
         weight one.
-    total : TensorVariable or None
-        The log-density of all terms as PyMC derives it, if one of them is a scalar.
+    log_densities : tuple of TensorVariable
+        The log-densities of all terms as PyMC derives them, if one of them is a scalar.
     prototypes : Prototypes
         The containers that hold prototype rows, if the model does not hold all rows; N is
         the number of its rows then, and `reference` is a function of its inputs too.
@@ -101,18 +102,19 @@ class Observations:
 
     snapshot: ModelSnapshot
     terms: tuple[Term, ...]
-    dim: str | tuple[str, ...] | None
+    dims: tuple[str, ...]
     n_obs: int
     parameters: Mapping[str, TensorVariable]
     loglik: TensorVariable
     n_rows: TensorVariable
     rows: tuple[RowArray, ...]
-    positions: np.ndarray | None
+    positions: np.ndarray
+    n_data: int
     unselected: tuple[str, ...]
     local: tuple[str, ...]
     reference: TensorVariable
-    unweighted: TensorVariable | None = None
-    total: TensorVariable | None = None
+    unweighted: tuple[TensorVariable, ...] = ()
+    log_densities: tuple[TensorVariable, ...] = ()
     prototypes: Prototypes = field(default_factory=Prototypes)
     sets: tuple[RowSet, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -155,11 +157,6 @@ class Observations:
         """The user's model; a copy where it holds other data now, or outcomes are missing."""
         return self.snapshot.model
 
-    @property
-    def dims(self) -> tuple[str, ...]:
-        """Names of the dimensions whose entries, or cells, are the observations."""
-        return as_names(self.dim)
-
     def place(self, position: int) -> str:
         """Return the location of an observation in the user's data.
 
@@ -187,17 +184,12 @@ class Observations:
         >>> list(find_observations(model).containers)
         ['x']
         """
-        names = {v.name for v in self.model.data_vars}
-        found: dict[str, list[int]] = {}
+        found: dict[str | None, list[int]] = {v.name: [] for v in self.model.data_vars}
         for number, row in enumerate(self.rows):
             source = _container(row.source, n_axes=len(self.dims))
-            if source.owner is None and source.name is not None and source.name in names:
-                found.setdefault(source.name, []).append(number)
-        return {name: numbers[0] for name, numbers in found.items() if len(numbers) == 1}
-
-    def positions_of(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the positions in the user's data of observations, by their numbers."""
-        return numbers if self.positions is None else self.positions[numbers]
+            if op_of(source) is None and source.name in found:
+                found[source.name].append(number)
+        return {str(name): numbers[0] for name, numbers in found.items() if len(numbers) == 1}
 
     def numbers_of(self, positions: np.ndarray) -> np.ndarray:
         """Return the numbers of observations by their positions in the user's data, all included.
@@ -209,7 +201,14 @@ class Observations:
         >>> find_observations(model).numbers_of(np.array([3, 4]))
         array([3, 4])
         """
-        return positions if self.positions is None else np.searchsorted(self.positions, positions)
+        numbers: np.ndarray = self._numbers[positions]
+        return numbers
+
+    @cached_property
+    def _numbers(self) -> np.ndarray:
+        numbers = np.full(self.n_data, -1)
+        numbers[self.positions] = np.arange(self.n_obs)
+        return numbers
 
     def by_name(self, rows: Rows) -> dict[str, np.ndarray]:
         """Return the data of rows by the names of their arrays."""
@@ -344,8 +343,7 @@ def _select(
     pushdown = Pushdown(plain.parameters.values(), layout.n_obs, prototypes.given)
     several = len(layout.sets) > 1
     terms = tuple(term for s in layout.sets for term in s.terms)
-    loglik = _stacked(layout, pushdown) if several else _of_terms(terms, layout, pushdown)
-    rests = [split.rest for split in layout.terms.values() if split.rest is not None]
+    loglik = _stacked(layout, pushdown) if several else _of_terms(layout.sets[0], layout, pushdown)
     entered = set[Variable]().union(*pushdown.written.values()) if allow_local else set()
     local = tuple(sorted(str(v.name) for v in {*pushdown.local, *layout.local, *entered}))
     if not allow_local:
@@ -362,18 +360,19 @@ def _select(
     return Observations(
         snapshot=ModelSnapshot.of(plain.model, prototypes.values, imputed),
         terms=terms,
-        dim=None if several else layout.sets[0].dim,
+        dims=() if several else layout.sets[0].dims,
         n_obs=layout.n_obs,
         parameters={n: v for n, v in plain.parameters.items() if n not in imputed},
         loglik=loglik,
         n_rows=pushdown.n_rows,
         rows=tuple(rows),
-        positions=None if several else layout.sets[0].positions,
+        positions=np.arange(layout.n_obs) if several else layout.sets[0].positions,
+        n_data=layout.n_obs if several else layout.sets[0].n_data,
         unselected=tuple(dict.fromkeys(unselected)),
         local=local,
         reference=layout.reference,
-        unweighted=total_of(rests) if rests else None,
-        total=layout.total,
+        unweighted=tuple(part for split in layout.terms.values() for part in split.rest),
+        log_densities=layout.log_densities,
         prototypes=prototypes,
         sets=layout.sets if several else (),
         left_out=layout.left_out,
@@ -402,23 +401,18 @@ def _stacked(layout: Layout, pushdown: Pushdown) -> TensorVariable:
     """
     numbers = np.repeat(np.arange(len(layout.sets)), [s.stop - s.start for s in layout.sets])
     which = pushdown.select(pt.constant(numbers, name=TERM_OF_ROW), 0)
-    first, *others = (
-        _of_terms(s.terms, layout, pushdown, RowMap(s.entries(layout.n_obs), s.has(layout.n_obs)))
-        for s in layout.sets
-    )
+    first, *others = (_of_terms(s, layout, pushdown) for s in layout.sets)
     loglik = first
     for number, other in enumerate(others, start=1):
         loglik = pt.switch(pt.eq(which, number), other, loglik)
     return loglik
 
 
-def _of_terms(
-    terms: Sequence[Term], layout: Layout, pushdown: Pushdown, rows: RowMap = ALL_ROWS
-) -> TensorVariable:
-    selected = []
-    for term in terms:
+def _of_terms(rows: RowSet, layout: Layout, pushdown: Pushdown) -> TensorVariable:
+    selected, entries = [], rows.entries(layout.n_obs)
+    for term in rows.terms:
         n_before = len(pushdown.unselected)
-        graph = pushdown.select(layout.terms[term.name].rows, term.axis, rows)
+        graph = pushdown.select_entries(layout.terms[term.name].rows, term.axis, entries)
         refuse_entangled(layout.terms[term.name], pushdown.unselected[n_before:])
         selected.append((graph, term.axis))
     return sum_over_events(selected)

@@ -1,6 +1,6 @@
 """Operations that rows cannot be selected through, in other forms; and applied to many cells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from pytensor.tensor import TensorType, TensorVariable
 from scipy import sparse
 
 from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.reading.folding import known_length
 from pymc_coresets.reading.known import KnownValues
 from pymc_coresets.reading.selection_rules import (
     Lengths,
@@ -22,27 +23,23 @@ from pymc_coresets.reading.selection_rules import (
 )
 
 
-def _inlined(node: Apply, known: KnownValues) -> list[Variable] | None:  # noqa: ARG001
-    if not isinstance(node.op, OpFromGraph) or has_rule(node.op):
-        return None
-    inlined: list[Variable] = ops.inline_ofg_node(node)
-    return inlined
+def _inlined(node: Apply, known: KnownValues) -> Iterator[list[Variable]]:  # noqa: ARG001
+    if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
+        yield ops.inline_ofg_node(node)
 
 
-def _looked_up(node: Apply, known: KnownValues) -> list[Variable] | None:
+def _looked_up(node: Apply, known: KnownValues) -> Iterator[list[Variable]]:
     """Write a repetition as a lookup."""
     if not isinstance(node.op, ops.Repeat) or known.depends(node.inputs[1]):
-        return None
+        return
     x, counts = ops.checked_tensors(node.inputs)
-    length = x.type.shape[node.op.axis]
-    if length is None:
-        return None
-    positions = np.repeat(np.arange(length), known.value(counts))
-    return [x[(slice(None),) * node.op.axis + (positions,)]]
+    for length in known_length(x, node.op.axis):
+        positions = np.repeat(np.arange(length), known.value(counts))
+        yield [x[(slice(None),) * node.op.axis + (positions,)]]
 
 
-def vectorised_loop(node: Apply, known: KnownValues) -> list[Variable] | None:  # noqa: ARG001
-    """Write a loop whose steps do not depend on each other without one; None if they do.
+def vectorised_loop(node: Apply, known: KnownValues) -> Iterator[list[Variable]]:  # noqa: ARG001
+    """Write a loop whose steps do not depend on each other without one.
 
     PyMC's log-density of a distribution that is written as a loop (``pytensor.scan``) is such a
     loop: each step takes the values of the steps before from the data.
@@ -52,75 +49,73 @@ def vectorised_loop(node: Apply, known: KnownValues) -> list[Variable] | None:  
     >>> import pytensor
     >>> x, b = pt.vector("x"), pt.scalar("b")
     >>> y = pytensor.scan(lambda now, b: b * now, [x], non_sequences=[b], return_updates=False)
-    >>> [vectorised] = vectorised_loop(y.owner, KnownValues([b]))
+    >>> [[vectorised]] = vectorised_loop(y.owner, KnownValues([b]))
     >>> vectorised.eval({x: [1.0, 2.0], b: 3.0})
     array([3., 6.])
     """
     op = node.op
     if not isinstance(op, ops.Scan) or not has_steps_alone(op) or is_ragged(op):
-        return None
+        return
     inner = op.fgraph.unfreeze()
     n_steps, *_ = node.inputs
     steps = [x[:n_steps] for x in op.outer_seqs(node.inputs)]
     given = dict(zip(inner.inputs, [*steps, *op.outer_non_seqs(node.inputs)], strict=True))
     outputs: list[Variable] = vectorize_graph(inner.outputs, given)
-    has_steps = all(
-        found.type.ndim == output.type.ndim
-        for found, output in zip(outputs, node.outputs, strict=True)
-    )
-    return outputs if has_steps else None
+    pairs = zip(outputs, node.outputs, strict=True)
+    if all(found.type.ndim == output.type.ndim for found, output in pairs):
+        yield outputs
 
 
-def lagged_product(node: Apply, known: KnownValues) -> list[Variable] | None:
+def lagged_product(node: Apply, known: KnownValues) -> Iterator[list[Variable]]:
     """Write a convolution of data as the product of their lagged values with the weights.
 
-    None if the node is no convolution along the last axis, of data that are longer than the
+    Nothing if the node is no convolution along the last axis, of data that are longer than the
     weights.
 
     Examples
     --------
     >>> w = pt.vector("w", shape=(2,))
     >>> effect = pt.signal.convolve1d(np.array([1.0, 2.0, 4.0]), w, mode="valid")
-    >>> [found] = lagged_product(effect.owner, KnownValues([w]))
+    >>> [[found]] = lagged_product(effect.owner, KnownValues([w]))
     >>> found.eval({w: [1.0, 0.5]})
     array([2.5, 5. ])
     """
     if not (isinstance(node.op, ops.Blockwise) and isinstance(node.op.core_op, ops.Convolve1d)):
-        return None
+        return
     first, second, full = (ops.checked_tensor(v) for v in node.inputs)
     data, weights = (second, first) if known.depends(first) else (first, second)
     length, n_lags = data.type.shape[-1], weights.type.shape[-1]
-    if known.depends(data) or length is None or n_lags is None or length < n_lags:
-        return None
+    if known.depends(data) or None in (length, n_lags) or length < n_lags:
+        return
     if known.value(full):
         zeros = pt.zeros((*data.shape[:-1], n_lags - 1), dtype=data.type.dtype)
         data, length = pt.join(-1, zeros, data, zeros), length + 2 * (n_lags - 1)
     lags = np.arange(length - n_lags + 1)[:, None] + np.arange(n_lags)
-    return [(data[..., lags] * weights[..., None, ::-1]).sum(axis=-1)]
+    yield [(data[..., lags] * weights[..., None, ::-1]).sum(axis=-1)]
 
 
-def members_of(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """List the positions of each label, and which of the entries are such: (n, K) each.
+def members_of(labels: np.ndarray, n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the positions of each label, and which of the entries are such: (n, K) each.
 
-    The others repeat a position of the same label, where a function of it has a derivative.  None
-    where most entries would be others.
+    The others repeat a position of the same label, where a function of it has a derivative.
+    Nothing where most entries would be others.
     """
     counts = np.bincount(labels, minlength=n)
     first, number = np.cumsum(counts) - counts, np.arange(max(int(counts.max()), 1))
     # Eight times as many entries as there were, and most of them are none.
     if not len(labels) or n * len(number) > 8 * max(n, len(labels)):
-        return None
+        return
     is_member = number < counts[:, None]
     places = np.minimum(first[:, None] + np.where(is_member, number, 0), len(labels) - 1)
-    return np.argsort(labels, kind="stable")[places], is_member
+    yield np.argsort(labels, kind="stable")[places], is_member
 
 
-def product_of_entries(node: Apply, known: KnownValues) -> list[Variable] | None:
+def product_of_entries(node: Apply, known: KnownValues) -> Iterator[list[Variable]]:
     """Write the product with a sparse matrix of data as a sum over the entries of each row.
 
     Rows with fewer entries than the longest are filled up with zeros.
 
-    None if the node is no such product, or where the longest row has many times as many entries
+    Nothing if the node is no such product, or where the longest row has many times as many entries
     as there are on average.
 
     Examples
@@ -128,31 +123,30 @@ def product_of_entries(node: Apply, known: KnownValues) -> list[Variable] | None
     >>> from pytensor.sparse import as_sparse_variable, structured_dot
     >>> b = pt.matrix("b", shape=(3, 1))
     >>> product = structured_dot(as_sparse_variable(sparse.csr_matrix([[0, 2.0, 0], [1, 0, 3]])), b)
-    >>> [found] = product_of_entries(product.owner, KnownValues([b]))
+    >>> [[found]] = product_of_entries(product.owner, KnownValues([b]))
     >>> found.eval({b: [[1.0], [10.0], [100.0]]})
     array([[ 20.],
            [301.]])
     """
     if not isinstance(node.op, ops.SparseDot | ops.StructuredDot):
-        return None
+        return
     design, x = cast(list[Any], node.inputs)
     turned = known.depends(design)
     if turned:
         design, x = x.T, design.T
     if known.depends(design) or not isinstance(x, TensorVariable):
-        return None
+        return
     rows = sparse.csr_array(known.value(design).item())
-    found = members_of(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.shape[0])
-    if found is None:
-        return None
-    entries, is_entry = found
-    values = np.where(is_entry, rows.data[entries], 0)
-    products = values.reshape((*values.shape, *[1] * (x.type.ndim - 1))) * x[rows.indices[entries]]
-    total = products.sum(axis=1, dtype=node.outputs[0].type.dtype)
-    return [total.T if turned else total]
+    labels = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    for entries, is_entry in members_of(labels, rows.shape[0]):
+        values = np.where(is_entry, rows.data[entries], 0)
+        columns = values.reshape((*values.shape, *[1] * (x.type.ndim - 1)))
+        products = columns * x[rows.indices[entries]]
+        total = products.sum(axis=1, dtype=node.outputs[0].type.dtype)
+        yield [total.T if turned else total]
 
 
-#: Other ways of writing an operation; each returns None if it does not apply.
+#: Other ways of writing an operation; each yields nothing if it does not apply.
 FORMS = (_inlined, _looked_up, vectorised_loop, lagged_product, product_of_entries)
 
 
@@ -193,9 +187,9 @@ class Cells:
         return len(self.indices[0])
 
     @property
-    def n_entries(self) -> int | None:
-        """How many entries K each cell has; None for one, without an axis of its own."""
-        return self.indices[0].shape[1] if self.indices[0].ndim > 1 else None
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one cell: that of its K entries, or of a number."""
+        return self.indices[0].shape[1:]
 
     def is_whole_axis(self, part: int) -> bool:
         """Whether the cells are the entries of one axis, in their order."""
@@ -243,8 +237,7 @@ def apply_to_cells(
     if isinstance(node.op, ops.AdvancedSubtensor) and any(i > 0 for i in inputs):
         return _indexed(node, inputs)
     if isinstance(node.op, ops.Dot) or isinstance(getattr(node.op, "core_op", None), ops.Dot):
-        product = _product(node, inputs)
-        if product is not None:
+        for product in _product(node, inputs):
             return product
     if isinstance(node.op, ops.Alloc) and 0 in inputs:
         value, result = inputs[0], node.outputs[0].type.shape
@@ -260,24 +253,19 @@ def apply_to_cells(
     return ops.checked_tensor(vectorize_graph(one, cells)) if cells else pt.expand_dims(one, 0)
 
 
-def _product(node: Apply, inputs: Mapping[int, TensorVariable]) -> TensorVariable | None:
+def _product(node: Apply, inputs: Mapping[int, TensorVariable]) -> Iterator[TensorVariable]:
     """Multiply one row of each cell by a matrix that all share, or by one column of each cell."""
     ndim = node.outputs[0].type.ndim
-    left = inputs.get(0)
-    if left is None or set(left.type.shape[1:-1]) != {1}:
-        return None
-    right = inputs.get(1)
-    if right is not None:
-        if right.type.shape[-1] != 1:
-            return None
+    if 0 not in inputs or set(inputs[0].type.shape[1:-1]) != {1}:
+        return
+    left, right = inputs[0], inputs.get(1, ops.checked_tensor(node.inputs[1]))
+    if 1 in inputs and right.type.shape[-1] == 1:
         product = (left * right.swapaxes(-1, -2)).sum(axis=-1, keepdims=True)
-        return ops.checked_tensor(product)
-    shared = ops.checked_tensor(node.inputs[1])
-    if any(n != 1 for n in shared.type.shape[:-2]):
-        return None
-    matrix = shared.dimshuffle(ndim - 2, ndim - 1)
-    product = pt.dot(left.dimshuffle(0, ndim), matrix)
-    return ops.checked_tensor(product.dimshuffle(0, *["x"] * (ndim - 1), 1))
+        yield ops.checked_tensor(product)
+    elif 1 not in inputs and set(right.type.shape[:-2]) <= {1}:
+        matrix = right.dimshuffle(ndim - 2, ndim - 1)
+        product = pt.dot(left.dimshuffle(0, ndim), matrix)
+        yield ops.checked_tensor(product.dimshuffle(0, *["x"] * (ndim - 1), 1))
 
 
 def _indexed(node: Apply, inputs: Mapping[int, TensorVariable]) -> TensorVariable:

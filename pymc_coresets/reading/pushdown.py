@@ -14,8 +14,10 @@ Where no rule is known the selection is made on the spot.  That is always correc
 still grows with N; :attr:`Pushdown.unselected` names these places.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -60,30 +62,26 @@ class RowMap:
 
     Parameters
     ----------
-    positions : ndarray of int, optional
-        None for the identity.
-    own : ndarray of bool, optional
-        The observations that the axis belongs to, where others merely repeat some of its
-        positions; None for all of them.
+    positions : ndarray of int
+    own : ndarray of bool, or True
+        The observations that the axis belongs to; others merely repeat some of its positions.
     """
 
-    positions: np.ndarray | None = None
-    own: np.ndarray | None = None
+    positions: np.ndarray
+    own: np.ndarray | np.bool_ = np.True_
 
     def compose(self, inner: np.ndarray) -> "RowMap":
         """Return the map through an index of the axis."""
-        return RowMap(inner if self.positions is None else inner[self.positions], self.own)
+        return replace(self, positions=inner[self.positions])
 
     def restricted(self, own: np.ndarray) -> "RowMap":
         """Return the map for some of the observations alone, given which."""
-        return RowMap(self.positions, own if self.own is None else own & self.own)
+        return replace(self, own=own & self.own)
 
-    def at(self, positions: np.ndarray) -> "RowMap":
-        """Return the map of the same observations to other positions."""
-        return RowMap(positions, self.own)
-
-
-ALL_ROWS = RowMap()
+    @property
+    def entries(self) -> np.ndarray:
+        """The positions, and -1 for observations to which the axis does not belong."""
+        return np.where(self.own, self.positions, -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,16 +98,16 @@ class RowArray:
         The array, with all ``n_obs`` rows along `axis`.
     axis : int
         The observation axis.
-    own : ndarray of bool, or None
-        Which observations have the array; ``None`` where all have it.  The values of others are
-        repeated ones, and count for nothing.
+    own : ndarray of bool, or True
+        Which observations have the array.  The values of others are repeated ones, and count for
+        nothing.
     """
 
     placeholder: TensorVariable
     source: TensorVariable
     values: np.ndarray
     axis: int
-    own: np.ndarray | None = None
+    own: np.ndarray | np.bool_ = np.True_
 
     @property
     def name(self) -> str:
@@ -171,11 +169,11 @@ class Pushdown(KnownValues):
         self,
         parameters: Iterable[Variable],
         n_obs: int,
-        row_inputs: Mapping[Variable, np.ndarray] | None = None,
+        row_inputs: Mapping[Variable, np.ndarray] = MappingProxyType({}),
         *,
         of_levels: bool = False,
     ) -> None:
-        self.row_inputs = row_inputs or {}
+        self.row_inputs = row_inputs
         super().__init__([*parameters, *self.row_inputs])
         self._free = self.parameters.difference(self.row_inputs)
         self._from_rows = KnownValues(self.row_inputs)
@@ -189,17 +187,37 @@ class Pushdown(KnownValues):
         self._folded: dict[Variable, Variable] = {}
         self._selected = Plan(self._plan)
         self._leaves: dict[_Key, TensorVariable] = {}
-        self._positions: dict[RowMap, _Key] = {ALL_ROWS: _Key(pt.arange(n_obs), 0, ALL_ROWS)}
+        self._every = RowMap(np.arange(n_obs))
+        self._maps = [self._every]
+        self._positions = {self._every: _Key(pt.arange(n_obs), 0, self._every)}
 
-    def select(
-        self, variable: TensorVariable, axis: int, rows: RowMap = ALL_ROWS
+    def select(self, variable: TensorVariable, axis: int) -> TensorVariable:
+        """Return `variable` with the rows of the placeholders along `axis`, instead of all N."""
+        return self._select(_Key(variable, axis, self._every))
+
+    def select_entries(
+        self, variable: TensorVariable, axis: int, entries: np.ndarray
     ) -> TensorVariable:
-        """Return `variable` with the rows of the placeholders along `axis`, instead of all N.
+        """Return `variable` with, along `axis`, the entry that each row of the placeholders has.
 
-        With `rows`, each observation has the entry of `variable` that these say.
+        Parameters
+        ----------
+        variable : TensorVariable
+        axis : int
+        entries : ndarray of int, of shape (n_obs,)
+            The entry of each observation; -1 for none: it has another's, which counts for nothing.
         """
-        self._lengths.update(n for n in variable.type.shape[axis : axis + 1] if n is not None)
-        return self._selected.part(_Key(variable, axis, rows))
+        for rows in self._maps:
+            if np.array_equal(rows.entries, entries):
+                break
+        else:
+            rows = RowMap(np.maximum(entries, 0), entries >= 0)
+            self._maps.append(rows)
+        return self._select(_Key(variable, axis, rows))
+
+    def _select(self, key: _Key) -> TensorVariable:
+        self._lengths |= {*key.variable.type.shape[key.axis : key.axis + 1]} - {None}
+        return self._selected.part(key)
 
     @property
     def placeholders(self) -> set[Variable]:
@@ -210,19 +228,27 @@ class Pushdown(KnownValues):
         """Evaluate the row arrays that the selections so far depend on."""
         arrays = []
         for key, placeholder in self._leaves.items():
-            given, rows = self.row_inputs.get(key.variable), key.rows.positions
-            values = self.value(key.variable) if given is None else given
+            given, rows = key.variable in self.row_inputs, key.rows.positions
+            values = self.row_inputs[key.variable] if given else self.value(key.variable)
             values = values.astype(placeholder.type.dtype, copy=False)
-            if rows is not None:
+            if rows is not self._every.positions:
                 values = np.take(values, rows, axis=key.axis)
-            if values.shape[key.axis] != self.n_obs:
-                raise UnsupportedModelError(
-                    f"{describe(key.variable)} has {values.shape[key.axis]} entries where "
-                    f"{self.n_obs} observations were expected: the package does not understand "
-                    "this model. Please report it."
-                )
+            self._require_all(key.variable, values.shape[key.axis])
             arrays.append(RowArray(placeholder, key.variable, values, key.axis, key.rows.own))
         return arrays
+
+    def _require_all(self, variable: Variable, length: int) -> None:
+        """Raise for an axis of another length than that of the observations, all of which it has.
+
+        Raises
+        ------
+        UnsupportedModelError
+        """
+        if length != self.n_obs:
+            raise UnsupportedModelError(
+                f"{describe(variable)} has {length} entries where {self.n_obs} observations were "
+                "expected: the package does not understand this model. Please report it."
+            )
 
     def taken_whole(self, selected: TensorVariable) -> list[str]:
         """Name the row data that a selected graph needs as a whole, as in ``mu - mu.mean()``."""
@@ -235,25 +261,22 @@ class Pushdown(KnownValues):
     # -- planning ------------------------------------------------------------------------------
 
     def _plan(self, key: _Key) -> Step[_Key]:
-        variable, axis, rows = key
-        node = variable.owner
+        variable, node = key.variable, key.variable.owner
         if node is None or not (self.row_inputs or self.depends(variable)):
             return self._plan_input(key)
         if isinstance(node.op, CheckAndRaise):
             return self._plan_check(key, node)
-        step = (
-            self._plan_index(key, node)
-            or self._plan_joined(key, node)
-            or self._plan_written(key, node)
-            or self._plan_descent(key, node)
+        steps = (
+            self._plan_index(key, node),
+            self._plan_joined(key, node),
+            self._plan_written(key, node),
+            self._plan_descent(key, node),
+            self._plan_otherwise(key, node),
+            self._plan_black_box(key, node),
         )
-        if step is not None:
+        for step in chain.from_iterable(steps):  # the first one is made
             return step
-        other = written_otherwise(node, self)
-        if other is not None:
-            inner = _key(other[node.outputs.index(variable)], axis, rows)
-            return Step((inner,), lambda built: built[0])
-        return self._plan_black_box(key, node) or self._take_here(key)
+        return self._take_here(key)
 
     def _plan_input(self, key: _Key) -> Step[_Key]:
         """End at data, or at a parameter that has the rows itself."""
@@ -261,35 +284,35 @@ class Pushdown(KnownValues):
             return self._take_here(key)
         return Step((), lambda _: self._leaf(key))
 
-    def _plan_descent(self, key: _Key, node: Apply) -> Step[_Key] | None:
+    def _plan_descent(self, key: _Key, node: Apply) -> Iterator[Step[_Key]]:
         """Follow the rule of an operation."""
-        axes, counting = axes_of_inputs(node, key.axis, self)
-        return None if axes is None else self._apply_to_rows(key, node, axes, counting)
+        for axes, counting in axes_of_inputs(node, key.axis, self):
+            yield self._apply_to_rows(key, node, axes, counting)
 
-    def _plan_black_box(self, key: _Key, node: Apply) -> Step[_Key] | None:
+    def _plan_otherwise(self, key: _Key, node: Apply) -> Iterator[Step[_Key]]:
+        """Follow other operations that give the same."""
+        for other in written_otherwise(node, self):
+            inner = _key(other[node.outputs.index(key.variable)], key.axis, key.rows)
+            yield Step((inner,), lambda built: built[0])
+
+    def _plan_black_box(self, key: _Key, node: Apply) -> Iterator[Step[_Key]]:
         """Take an operation of another package to work row by row, which is verified later."""
-        if key.axis or not is_black_box(node.op):
-            return None
-        lengths = [getattr(v.type, "shape", ())[:1] for v in node.inputs]
-        axes = [0 if length == (self.n_obs,) else None for length in lengths]
-        return self._apply_to_rows(key, node, axes) if 0 in axes else None
+        shapes = [getattr(v.type, "shape", ()) for v in node.inputs]
+        axes = {i: 0 for i, shape in enumerate(shapes) if shape[:1] == (self.n_obs,)}
+        if key.axis == 0 and is_black_box(node.op) and axes:
+            yield self._apply_to_rows(key, node, axes)
 
     def _apply_to_rows(
-        self, key: _Key, node: Apply, axes: InputAxes, counting: int | None = None
+        self, key: _Key, node: Apply, axes: InputAxes, counting: Iterable[int] = ()
     ) -> Step[_Key]:
-        selected = {
-            i: a
-            for i, a in enumerate(axes)
-            if a is not None and not self.broadcasts(node.inputs[i], a)
-        }
+        selected = {i: a for i, a in axes.items() if not self.broadcasts(node.inputs[i], a)}
         needs = tuple(_key(node.inputs[i], a, key.rows) for i, a in selected.items())
 
         def build(built: list[TensorVariable]) -> TensorVariable:
             chosen: dict[int, Variable] = dict(zip(selected, built, strict=True))
-            if counting is not None:
-                view = node.inputs[counting].type.broadcastable
-                numbers = pt.arange(self.n_rows)
-                chosen[counting] = numbers.dimshuffle(["x" if single else 0 for single in view])
+            for i in counting:
+                view, numbers = node.inputs[i].type.broadcastable, pt.arange(self.n_rows)
+                chosen[i] = numbers.dimshuffle(["x" if single else 0 for single in view])
             inputs = [
                 chosen[i] if i in chosen else self._whole(v) for i, v in enumerate(node.inputs)
             ]
@@ -304,43 +327,39 @@ class Pushdown(KnownValues):
             return Step((guarded,), lambda built: built[0])
         length = guarded.variable.type.shape[key.axis] or self.n_obs
 
-        def part(condition: Variable) -> _Key | None:
-            axis = axis_of_condition(condition, guarded.variable, key.axis, length)
-            return None if axis is None else _key(condition, axis, key.rows)
+        def parts(condition: Variable) -> list[_Key]:
+            axes = axis_of_condition(condition, guarded.variable, key.axis, length)
+            return [_key(condition, axis, key.rows) for axis in axes]
 
-        by_row, whole = conditions_by_row(node, self, guarded, part, self._parameters_below)
+        by_row, whole = conditions_by_row(node, self, guarded, parts, self._parameters_below)
 
         def build(built: list[TensorVariable]) -> TensorVariable:
             guards = [(c, part.axis) for c, part in zip(built[1:], by_row, strict=True)]
-            shared = [(self._whole(c), None) for c in whole]
-            return guard(built[0], key.axis, [*guards, *shared])
+            return guard(built[0], key.axis, guards, map(self._whole, whole))
 
         return Step((guarded, *by_row), build)
 
-    def _plan_index(self, key: _Key, node: Apply) -> Step[_Key] | None:
+    def _plan_index(self, key: _Key, node: Apply) -> Iterator[Step[_Key]]:
         """Follow ``x[index]`` where the observation axis is one that is indexed."""
-        index = indexed(node, key.axis, self)
-        if index is None or len(index.positions) > 1:
-            return None
-        inner = _Key(index.x, index.axis, key.rows.compose(index.positions[0]))
-        if index.by_label and (index.repeats or self._parameters_below(inner)):
-            return None  # a lookup: its index is a row array
-        # The index only leaves rows out: the selection can pass through it.
-        return Step((inner,), lambda built: built[0])
+        for index in indexed(node, key.axis, self):
+            if len(index.positions) > 1:
+                return
+            if key.rows.positions is self._every.positions:
+                self._require_all(key.variable, len(index.positions[0]))
+            inner = _Key(index.x, index.axis, key.rows.compose(index.positions[0]))
+            # The index of a lookup is a row array.  Another one only leaves rows out: the
+            # selection can pass through it.
+            if not (index.by_label and (index.repeats or self._parameters_below(inner))):
+                yield Step((inner,), lambda built: built[0])
 
-    def _plan_joined(self, key: _Key, node: Apply) -> Step[_Key] | None:
+    def _plan_joined(self, key: _Key, node: Apply) -> Iterator[Step[_Key]]:
         """Follow a part of ``concatenate([a, b])`` that is a part of ``a`` or of ``b`` alone."""
-        if key.rows.positions is None:
-            return None
-        piece = joined_piece(node, key.axis, key.rows.positions)
-        if piece is None:
-            return None
-        [positions] = piece.positions
-        in_order = piece.lengths == (self.n_obs,) and np.array_equal(
-            positions, np.arange(self.n_obs)
-        )
-        rows = ALL_ROWS if in_order else RowMap(positions, key.rows.own)
-        return Step((_Key(piece.x, piece.axis, rows),), lambda built: built[0])
+        for piece in joined_piece(node, key.axis, key.rows.positions):
+            [positions], every = piece.positions, self._every
+            in_order = np.array_equal(positions, every.positions)
+            is_whole = in_order and piece.lengths == (self.n_obs,)
+            rows = every if is_whole else replace(key.rows, positions=positions)
+            yield Step((_Key(piece.x, piece.axis, rows),), lambda built: built[0])
 
     def _parameters_below(self, key: _Key) -> frozenset[Variable]:
         """Find the parameters that a selection of rows reaches."""
@@ -365,22 +384,24 @@ class Pushdown(KnownValues):
     def _positions_of(self, rows: RowMap) -> _Key:
         """Return the selection of the numbers of the positions that observations use."""
         if rows not in self._positions:
-            numbers = np.arange(self.n_obs) if rows.positions is None else rows.positions
-            own = ALL_ROWS if rows.own is None else RowMap(None, rows.own)
-            self._positions[rows] = _Key(pt.constant(numbers), 0, own)
+            own = replace(self._every, own=rows.own)
+            self._positions[rows] = _Key(pt.constant(rows.positions), 0, own)
         return self._positions[rows]
 
-    def _plan_written(self, key: _Key, node: Apply) -> Step[_Key] | None:
+    def _plan_written(self, key: _Key, node: Apply) -> Iterator[Step[_Key]]:
         """Follow ``x[index].set(y)`` along the axis of the index, where that is data."""
-        found = None if self.row_inputs else written(node, key.axis, self)
-        if found is None:
-            return None
-        entries = _entries(found, key)
-        needs = [*entries.written.values(), *entries.left]
-        local = frozenset[Variable]().union(*(self._parameters_below(k) for k in needs))
+        for found in () if self.row_inputs else written(node, key.axis, self):
+            entries = _entries(found, key)
+            needs = [*entries.written.values(), *entries.left]
+            local = frozenset[Variable]().union(*(self._parameters_below(k) for k in needs))
+            yield self._join(key, entries, local)
+
+    def _join(self, key: _Key, entries: "_Entries", local: frozenset[Variable]) -> Step[_Key]:
+        """Join entries; where parameters are among them, rows look these up, among data."""
         if not local or self._of_levels:
-            return _joined_from(key, entries)
-        self._entered[key.variable] = local  # rows look them up, among data
+            mask = _Key(pt.constant(entries.has), 0, self._every)
+            return _joined_from(key, entries, [mask] if entries.left else [])
+        self._entered[key.variable] = local
 
         def looked_up(built: list[TensorVariable]) -> TensorVariable:
             self.written.setdefault(describe(key.variable), set()).update(local)
@@ -405,7 +426,7 @@ class Pushdown(KnownValues):
         variable, axis, rows = key
         if self.row_inputs and variable not in self.row_inputs:
             raise constant_of_rows(variable, axis)
-        if self.row_inputs and (axis != 0 or rows is not ALL_ROWS):
+        if self.row_inputs and (axis != 0 or rows is not self._every):
             raise not_row_by_row(
                 f"The rows of {variable.name!r} are sliced, reordered, or not along its first axis"
             )
@@ -448,24 +469,22 @@ class _Entries(NamedTuple):
 
 def _entries(found: Assignment, key: _Key) -> _Entries:
     rows = key.rows
-    places = found.places if rows.positions is None else found.places[rows.positions]
+    places = found.places[rows.positions]
     has = places >= 0
     parts = {}
     for entry in np.ndindex(places.shape[1:]):
         own, at = has[(slice(None), *entry)], places[(slice(None), *entry)]
         if own.any():
-            restricted = rows.restricted(own)
-            parts[entry] = _Key(found.y, key.axis, restricted.at(np.where(own, at, 0)))
+            places_in_y = replace(rows.restricted(own), positions=np.where(own, at, 0))
+            parts[entry] = _Key(found.y, key.axis, places_in_y)
     lacking = ~has.reshape(len(has), -1).all(axis=1)
     others = rows.restricted(lacking)
-    is_needed = others.own is not None and others.own.any()
-    return _Entries(has, parts, [_Key(found.x, key.axis, others)] if is_needed else [])
+    return _Entries(has, parts, [_Key(found.x, key.axis, others)] if others.own.any() else [])
 
 
-def _joined_from(key: _Key, entries: _Entries) -> Step[_Key]:
+def _joined_from(key: _Key, entries: _Entries, mask: list[_Key]) -> Step[_Key]:
     """Join what is written into the entries of observations with what is in the others."""
     has = entries.has
-    mask = [_Key(pt.constant(has), 0, ALL_ROWS)] if entries.left else []
 
     def build(built: list[TensorVariable]) -> TensorVariable:
         columns = dict(zip(entries.written, built, strict=False))

@@ -12,6 +12,7 @@ from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat.pytensor_api import SharedVariable, XTensorVariable
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
 from pymc_coresets.reading.graphs import with_plain_ways
+from pymc_coresets.reading.likelihood.row_terms import total_of
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
@@ -189,20 +190,20 @@ class _Rewrite:
     def replaced(self, potential: TensorVariable, name: str) -> pm.Model:
         return self._converted([*self._kept_outputs(), *self._potentials({name: potential})])
 
-    def _weighted(self) -> dict[str, TensorVariable | None]:
+    def _weighted(self) -> dict[str, TensorVariable]:
         """Return what stands for all rows."""
-        quadratic = None if self.quadratic is None else self.quadratic.potential()
         loglik = self.obs.loglik
         if isinstance(self.obs, UnitObservations):
             loglik = with_loops(loglik)
-        return {POTENTIAL: (self.weights * loglik).sum(), QUADRATIC: quadratic}
+        quadratic = {} if self.quadratic is None else {QUADRATIC: self.quadratic.potential()}
+        return {POTENTIAL: (self.weights * loglik).sum(), **quadratic}
 
-    def _potentials(self, graphs: Mapping[str, TensorVariable | None]) -> list[Variable]:
-        named = {**graphs, UNWEIGHTED: self.obs.unweighted}
-        given = {name: graph for name, graph in named.items() if graph is not None}
-        copies = _copies(given.values())
+    def _potentials(self, graphs: Mapping[str, TensorVariable]) -> list[Variable]:
+        unweighted = self.obs.unweighted
+        named = {**graphs, **({UNWEIGHTED: total_of(unweighted)} if unweighted else {})}
+        copies = _copies(named.values())
         return [
-            pymc_api.model_potential(graph, name) for name, graph in zip(given, copies, strict=True)
+            pymc_api.model_potential(graph, name) for name, graph in zip(named, copies, strict=True)
         ]
 
     def _converted(

@@ -6,7 +6,7 @@ alone, and :func:`rebuild` applies the Op again to inputs of which only some row
 
 # ruff: noqa: ARG001 (the rules of all Ops have one signature)
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import singledispatch
 
 import numpy as np
@@ -15,16 +15,16 @@ from pytensor.graph import Apply, Op, Variable, ancestors
 
 from pymc_coresets.compat import pytensor_api as ops
 
-#: For each input of a node: the axis to select along, or None if it is taken whole.
-type InputAxes = Sequence[int | None]
+#: The axis to select along of inputs of a node, by their numbers; the others are taken whole.
+type InputAxes = Mapping[int, int]
 
 #: How many rows are left along each axis of an output along which rows were selected.
 type Lengths = Mapping[int, Variable]
 
 
 @singledispatch
-def input_axes(op: Op, node: Apply, axis: int) -> InputAxes | None:
-    """Return, for each input, the axis along which row n of the output needs only row n.
+def input_axes(op: Op, node: Apply, axis: int) -> Iterator[InputAxes]:
+    """Yield, for each input, the axis along which row n of the output needs only row n.
 
     Parameters
     ----------
@@ -35,20 +35,20 @@ def input_axes(op: Op, node: Apply, axis: int) -> InputAxes | None:
     axis : int
         An axis of the output, not negative.
 
-    Returns
-    -------
-    sequence of (int or None), or None
-        An axis of each input, or None for an input that is needed whole.  None instead of a
-        sequence where no rule is known.
+    Yields
+    ------
+    mapping of int to int
+        An axis by the number of each input that is not needed whole.  Nothing where no rule is
+        known.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
     >>> node = pt.add(pt.matrix(), pt.row()).owner
-    >>> input_axes(node.op, node, 0)
-    [0, None]
+    >>> list(input_axes(node.op, node, 0))
+    [{0: 0}]
     """
-    return None
+    yield from ()
 
 
 def has_rule(op: Op) -> bool:
@@ -99,23 +99,24 @@ def index_of(node: Apply) -> tuple[Sequence[slice | Variable], dict[int, Variabl
 
 
 def _unless_broadcast(inputs: Iterable[Variable], axis: int) -> InputAxes:
-    return [None if i.type.broadcastable[axis] else axis for i in inputs]
+    return {i: axis for i, v in enumerate(inputs) if not v.type.broadcastable[axis]}
 
 
 @input_axes.register
-def _(op: ops.Elemwise, node: Apply, axis: int) -> InputAxes | None:
-    return _unless_broadcast(node.inputs, axis)
+def _(op: ops.Elemwise, node: Apply, axis: int) -> Iterator[InputAxes]:
+    yield _unless_broadcast(node.inputs, axis)
 
 
 @input_axes.register
-def _(op: ops.DimShuffle, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.DimShuffle, node: Apply, axis: int) -> Iterator[InputAxes]:
     source = op.new_order[axis]
-    return None if source == "x" else [source]
+    if source != "x":
+        yield {0: source}
 
 
 @input_axes.register
-def _(op: ops.TypeCastingOp, node: Apply, axis: int) -> InputAxes | None:
-    return [axis]
+def _(op: ops.TypeCastingOp, node: Apply, axis: int) -> Iterator[InputAxes]:
+    yield {0: axis}
 
 
 # -- reductions, and Ops along one axis ------------------------------------------------------------
@@ -123,16 +124,17 @@ def _(op: ops.TypeCastingOp, node: Apply, axis: int) -> InputAxes | None:
 
 @input_axes.register(ops.CAReduce)
 @input_axes.register(ops.Argmax)
-def _reduced(op: ops.CAReduce | ops.Argmax, node: Apply, axis: int) -> InputAxes | None:
-    return [_kept_axis(op.axis, node.inputs[0].type.ndim, axis)]
+def _reduced(op: ops.CAReduce | ops.Argmax, node: Apply, axis: int) -> Iterator[InputAxes]:
+    yield {0: _kept_axis(op.axis, node.inputs[0].type.ndim, axis)}
 
 
 @input_axes.register
-def _(op: ops.LogSumExp, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.LogSumExp, node: Apply, axis: int) -> Iterator[InputAxes]:
     # With keepdims the axes keep their places.
     if node.inputs[0].type.ndim == node.outputs[0].type.ndim:
-        return _other_axis(op, node, axis)
-    return [_kept_axis(op.axis, node.inputs[0].type.ndim, axis)]
+        yield from _other_axis(op, node, axis)
+    else:
+        yield {0: _kept_axis(op.axis, node.inputs[0].type.ndim, axis)}
 
 
 def _kept_axis(reduced: Collection[int] | None, ndim: int, axis: int) -> int:
@@ -148,154 +150,153 @@ def _other_axis(
     op: ops.ArgSortOp | ops.CumOp | ops.LogSoftmax | ops.LogSumExp | ops.Softmax | ops.SortOp,
     node: Apply,
     axis: int,
-) -> InputAxes | None:
+) -> Iterator[InputAxes]:
     """Rows are independent along every axis except the one that the Op works along."""
     [x] = node.inputs
-    if op.axis is None or axis in np.atleast_1d(op.axis) % x.type.ndim:
-        return None
-    return [axis]
+    every = range(x.type.ndim)
+    own = every if op.axis is None else np.atleast_1d(op.axis) % x.type.ndim
+    if axis not in own:
+        yield {0: axis}
 
 
 # -- linear algebra --------------------------------------------------------------------------------
 
 
 @input_axes.register
-def _(op: ops.Dot, node: Apply, axis: int) -> InputAxes | None:
-    return [axis, None] if axis == 0 else [None, axis]
+def _(op: ops.Dot, node: Apply, axis: int) -> Iterator[InputAxes]:
+    yield {0 if axis == 0 else 1: axis}
 
 
 @input_axes.register
-def _(op: ops.Blockwise, node: Apply, axis: int) -> InputAxes | None:
-    batch = op.batch_ndim(node)
+def _(op: ops.Blockwise, node: Apply, axis: int) -> Iterator[InputAxes]:
+    batch, last = op.batch_ndim(node), len(node.inputs) - 1
+    is_solved = isinstance(op.core_op, ops.SolveBase) and op.core_op.b_ndim == 2
     if axis < batch:
-        return _unless_broadcast(node.inputs, axis)
-    if isinstance(op.core_op, ops.Dot):
-        return [axis, None] if axis == batch else [None, axis]
-    if isinstance(op.core_op, ops.SolveBase) and op.core_op.b_ndim == 2 and axis == batch + 1:
-        return [*[None] * (len(node.inputs) - 1), axis]
-    return None
+        yield _unless_broadcast(node.inputs, axis)
+    elif isinstance(op.core_op, ops.Dot):
+        yield {0 if axis == batch else 1: axis}
+    elif is_solved and axis == batch + 1:
+        yield {last: axis}
 
 
 # -- indexing --------------------------------------------------------------------------------------
 
 
 @input_axes.register
-def _(op: ops.Subtensor, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.Subtensor, node: Apply, axis: int) -> Iterator[InputAxes]:
     entries, _ = index_of(node)
     x_axis = axis_before_integers(entries, axis)
-    if x_axis < len(entries) and entries[x_axis] != slice(None):
-        return None
-    return [x_axis, *[None] * (len(node.inputs) - 1)]
+    if x_axis >= len(entries) or entries[x_axis] == slice(None):
+        yield {0: x_axis}
 
 
 @input_axes.register
-def _(op: ops.AdvancedSubtensor, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.AdvancedSubtensor, node: Apply, axis: int) -> Iterator[InputAxes]:
     entries, arrays = index_of(node)
     first, last = min(arrays), max(arrays)
     adjacent = len(arrays) == last - first + 1
     if not adjacent or any(a.type.dtype == "bool" for a in arrays.values()):
-        return None
+        return
     ndim = max(a.type.ndim for a in arrays.values())
     if first <= axis < first + ndim:
-        return [None, *_index_axes(node.inputs[1:], arrays, axis - first - ndim)]
+        yield _index_axes(node.inputs, arrays, axis - first - ndim)
+        return
     x_axis = axis if axis < first else axis - ndim + len(arrays)
-    if x_axis < len(entries) and entries[x_axis] != slice(None):
-        return None
-    return [x_axis, *[None] * (len(node.inputs) - 1)]
+    if x_axis >= len(entries) or entries[x_axis] == slice(None):
+        yield {0: x_axis}
 
 
 def _index_axes(
     inputs: Sequence[Variable], arrays: Mapping[int, Variable], from_end: int
 ) -> InputAxes:
     """Return the axes of index arrays, which broadcast against each other from the right."""
-    return [
-        i.type.ndim + from_end
-        if any(i is a for a in arrays.values())
-        and i.type.ndim + from_end >= 0
-        and not i.type.broadcastable[from_end]
-        else None
-        for i in inputs
-    ]
+    return {
+        i: v.type.ndim + from_end
+        for i, v in enumerate(inputs)
+        if i > 0
+        and any(v is a for a in arrays.values())
+        and v.type.ndim + from_end >= 0
+        and not v.type.broadcastable[from_end]
+    }
 
 
 @input_axes.register(ops.IncSubtensor)
 @input_axes.register(ops.AdvancedIncSubtensor)
 def _written(
     op: ops.IncSubtensor | ops.AdvancedIncSubtensor, node: Apply, axis: int
-) -> InputAxes | None:
+) -> Iterator[InputAxes]:
     x, y, *index_inputs = node.inputs
     entries = ops.unflatten_index_variables(index_inputs, op.idx_list)
     if axis < len(entries) and entries[axis] != slice(None):
-        return None
+        return
     types = {i: e.type for i, e in enumerate(entries) if not isinstance(e, slice)}
     ndim = max((getattr(t, "ndim", 0) for t in types.values()), default=0)
     apart = ndim and len(types) <= max(types) - min(types)
     if apart or any(t.dtype == "bool" for t in types.values()):
-        return None
+        return
     before = sum(i < axis for i in types)
     y_axis = axis - before + (ndim if before else 0)
     y_axis -= x.type.ndim - len(types) + ndim - y.type.ndim
     whole = y_axis < 0 or y.type.broadcastable[y_axis]
-    return [axis, None if whole else y_axis, *[None] * len(index_inputs)]
+    yield {0: axis} if whole else {0: axis, 1: y_axis}
 
 
 # -- shapes ----------------------------------------------------------------------------------------
 
 
 @input_axes.register
-def _(op: ops.Join, node: Apply, axis: int) -> InputAxes | None:
-    joined = op.axis % node.outputs[0].type.ndim
-    return None if axis == joined else [axis] * len(node.inputs)
+def _(op: ops.Join, node: Apply, axis: int) -> Iterator[InputAxes]:
+    if axis != op.axis % node.outputs[0].type.ndim:
+        yield dict.fromkeys(range(len(node.inputs)), axis)
 
 
 @input_axes.register
-def _(op: ops.Split, node: Apply, axis: int) -> InputAxes | None:
-    return None if axis == op.axis % node.outputs[0].type.ndim else [axis, None]
+def _(op: ops.Split, node: Apply, axis: int) -> Iterator[InputAxes]:
+    if axis != op.axis % node.outputs[0].type.ndim:
+        yield {0: axis}
 
 
 @input_axes.register
-def _(op: ops.Alloc, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.Alloc, node: Apply, axis: int) -> Iterator[InputAxes]:
     value, *shape = node.inputs
     value_axis = axis - (len(shape) - value.type.ndim)
     whole = value_axis < 0 or value.type.broadcastable[value_axis]
-    return [None if whole else value_axis, *[None] * len(shape)]
+    yield {} if whole else {0: value_axis}
 
 
 @input_axes.register
-def _(op: ops.SpecifyShape, node: Apply, axis: int) -> InputAxes | None:
-    return [axis, *[None] * (len(node.inputs) - 1)]
+def _(op: ops.SpecifyShape, node: Apply, axis: int) -> Iterator[InputAxes]:
+    yield {0: axis}
 
 
 @input_axes.register
-def _(op: ops.Reshape, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.Reshape, node: Apply, axis: int) -> Iterator[InputAxes]:
     """In C order an axis survives if its length and the product of those before it stay."""
     x, out = node.inputs[0], node.outputs[0]
     if None in x.type.shape or None in out.type.shape:
-        return None
+        return
     before = np.prod(out.type.shape[:axis], dtype=int)
     for x_axis, length in enumerate(x.type.shape):
         if length == out.type.shape[axis] and np.prod(x.type.shape[:x_axis], dtype=int) == before:
-            return [x_axis, None]
-    return None
+            yield {0: x_axis}
+            return
 
 
 @input_axes.register
-def _(op: ops.JoinDims, node: Apply, axis: int) -> InputAxes | None:
-    if axis < op.start_axis:
-        return [axis]
+def _(op: ops.JoinDims, node: Apply, axis: int) -> Iterator[InputAxes]:
     joined = node.inputs[0].type.shape[op.start_axis : op.start_axis + op.n_axes]
-    if axis > op.start_axis:
-        return [axis + op.n_axes - 1]
-    long = [i for i, length in enumerate(joined) if length != 1]
-    return [op.start_axis + long[0]] if len(long) == 1 else None
+    long = [op.start_axis + i for i, length in enumerate(joined) if length != 1]
+    if axis != op.start_axis:
+        yield {0: axis if axis < op.start_axis else axis + op.n_axes - 1}
+    elif len(long) == 1:
+        yield {0: long[0]}
 
 
 @input_axes.register
-def _(op: ops.SplitDims, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.SplitDims, node: Apply, axis: int) -> Iterator[InputAxes]:
     n_new = node.outputs[0].type.ndim - node.inputs[0].type.ndim + 1
-    if op.axis <= axis < op.axis + n_new:
-        return None
-    return [axis if axis < op.axis else axis - n_new + 1, None]
+    if not op.axis <= axis < op.axis + n_new:
+        yield {0: axis if axis < op.axis else axis - n_new + 1}
 
 
 # -- loops -----------------------------------------------------------------------------------------
@@ -316,11 +317,9 @@ def is_ragged(op: ops.Scan) -> bool:
 
 
 @input_axes.register
-def _(op: ops.Scan, node: Apply, axis: int) -> InputAxes | None:
-    if axis or not has_steps_alone(op) or not is_ragged(op):
-        return None  # a loop that is not ragged has another form
-    n_taken = op.info.n_seqs
-    return [None, *[0] * n_taken, *[None] * (len(node.inputs) - 1 - n_taken)]
+def _(op: ops.Scan, node: Apply, axis: int) -> Iterator[InputAxes]:
+    if axis == 0 and has_steps_alone(op) and is_ragged(op):  # others have another form
+        yield dict.fromkeys(range(1, 1 + op.info.n_seqs), 0)
 
 
 # -- rebuilding the Ops that hold the length of their output ---------------------------------------

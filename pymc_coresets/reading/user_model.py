@@ -120,6 +120,19 @@ def settable_data(model: pm.Model) -> dict[str, np.ndarray]:
     return held
 
 
+def labels_of(model: pm.Model) -> dict[str, tuple[Any, ...]]:
+    """Return the labels of the dimensions that have some.
+
+    Examples
+    --------
+    >>> with pm.Model(coords={"dog": ["a", "b"]}) as model:
+    ...     model.add_coord("trial", length=3)
+    >>> labels_of(model)
+    {'dog': ('a', 'b')}
+    """
+    return {dim: labels for dim, labels in model.coords.items() if labels is not None}
+
+
 def copy_with_rows(model: pm.Model, rows: Mapping[str, np.ndarray]) -> pm.Model:
     """Copy a model, and put other rows into the data containers of the copy.
 

@@ -79,9 +79,9 @@ def own_values(row: RowArray, values: Values, positions: Values) -> Values:
     positions : ndarray of int
         The numbers of these rows.
     """
-    if row.own is None:
+    if np.all(row.own):
         return values
-    own = row.own[positions]
+    own = np.asarray(row.own)[positions]
     return np.where(own.reshape(-1, *[1] * (values.ndim - 1)), values, np.nan)
 
 

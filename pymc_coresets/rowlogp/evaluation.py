@@ -158,7 +158,6 @@ class LogLikelihood:
         """The rows that the model itself holds; if a source was given, the prototypes."""
         observations, n_obs = self.observations, self.observations.n_obs
         rows, unit_rows = observations.rows, observations.unit_rows
-        positions = observations.positions_of(np.arange(n_obs))
         arrays = tuple(np.moveaxis(row.values, row.axis, 0) for row in rows)
         kept, counts = None, observations.case_weights
         if unit_rows:
@@ -168,7 +167,7 @@ class LogLikelihood:
                     kept, counts = first, np.bincount(numbers, counts)
         elif may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse:
             kept, counts = collapse_rows(arrays, n_obs)
-        every = Rows(positions, observations.case_weights, arrays, unit_rows)
+        every = Rows(observations.positions, observations.case_weights, arrays, unit_rows)
         some = every if kept is None else every.take(kept)
         return InMemoryRows(
             some.arrays, counts, some.positions, unit_rows=some.unit_rows, place=observations.place

@@ -1,7 +1,7 @@
 """The log-density of a model without the summarised rows: priors, and all other terms."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 
 import numpy as np
 import pytensor.tensor as pt
@@ -38,15 +38,11 @@ def rest_graph(observations: Observations) -> Variable:
     others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in terms]
     with compiling():
         logp: Variable = model.logp(vars=others)
-    if observations.unweighted is None:
-        return logp
     variables: dict[Variable, Variable] = {
         observations.parameters[rv.name]: rv for rv in model.free_RVs
     }
-    in_model = clone_replace([observations.unweighted], variables, rebuild_strict=False)
-    [value] = model.replace_rvs_by_values(in_model)
-    both: Variable = logp + value
-    return both
+    in_model = clone_replace([*observations.unweighted], variables, rebuild_strict=False)
+    return reduce(pt.add, model.replace_rvs_by_values(in_model), logp)
 
 
 def of_vector(
@@ -169,7 +165,7 @@ def refuse_unweighted(observations: Observations) -> None:
     ------
     UnsupportedModelError
     """
-    if observations.unweighted is not None:
+    if observations.unweighted:
         raise UnsupportedModelError(
             f"A part of {[term.name for term in observations.terms]!r} belongs to no row, so the "
             "rows alone do not give the likelihood: use the model of all rows for this."

@@ -19,6 +19,7 @@ from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.numerics import ABSOLUTE, RELATIVE, ROUNDING
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, numpy_mode, performed
+from pymc_coresets.reading.likelihood.row_terms import total_of
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.selection_rules import is_black_box
@@ -273,10 +274,10 @@ def _error_of(node: Apply, gradient: Variable) -> TensorVariable:
 
 def _compare_sum(obs: Observations, draws: Draws, at_draws: np.ndarray) -> None:
     """Compare a scalar log-density with the sum of its rows and log-prior."""
-    if obs.total is None:
+    if not obs.log_densities:
         return
-    rest = [] if obs.unweighted is None else [obs.unweighted]
-    function = performed(list(obs.parameters.values()), [obs.total, *rest])
+    graphs = [total_of(obs.log_densities), *obs.unweighted]
+    function = performed(list(obs.parameters.values()), graphs)
     for point, of_rows in zip(_each(draws, obs), at_draws.T, strict=True):
         total, *parts = function(*point)
         found, size = of_rows.sum() + sum(parts), np.abs(of_rows).sum()
@@ -362,7 +363,7 @@ def _all_never_finite(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
 def _named_rows(obs: Observations, rows: np.ndarray) -> str:
     if obs.sets and len(rows) <= _SHOWN:
         return ", ".join(obs.place(int(row)) for row in rows)
-    shown = ", ".join(map(str, obs.positions_of(rows)[:_SHOWN]))
+    shown = ", ".join(map(str, obs.positions[rows][:_SHOWN]))
     if len(rows) == 1:
         return f"row {shown}"
     return f"{len(rows)} rows ({shown}{', ...' if len(rows) > _SHOWN else ''})"

@@ -179,8 +179,7 @@ def compare_in(
 def all_rows(coreset: Coreset) -> pm.Model:
     """Return the model of the coreset that has all rows, with unit weights."""
     obs = coreset.loglikelihood.observations
-    positions = np.arange(obs.n_obs) if obs.positions is None else obs.positions
-    return replace(coreset, indices=positions, weights=np.ones(obs.n_obs)).model
+    return replace(coreset, indices=obs.positions, weights=np.ones(obs.n_obs)).model
 
 
 def same_gradient(model: pm.Model, coreset: pm.Model, point: Point) -> None:

@@ -192,34 +192,34 @@ def test_free_variables_keep_names_transforms_and_initial_values(specimen):
 
 
 def test_variables_keep_dims_and_selected_labels(specimen):
-    model, coreset, dim = specimen.model, specimen.coreset, specimen.observations.dim
+    model, coreset, along = specimen.model, specimen.coreset, specimen.observations.dims
     labels = dict(model.coords)
     for name, dims in coreset.named_vars_to_dims.items():
         if name in model.named_vars:
             bare = [d if d is None else d.removesuffix("_coreset") for d in dims]
             dims_before = list(model.named_vars_to_dims[name])
-            assert bare in (dims_before, _with_joined(dims_before, dim))
-    if isinstance(dim, tuple):  # a cell is named by its position
-        labels["_".join(dim)] = tuple(specimen.rows.positions)
+            assert bare in (dims_before, _with_joined(dims_before, along))
+    if len(along) > 1:  # a cell is named by its position
+        labels["_".join(along)] = tuple(specimen.rows.positions)
     for name, values in coreset.coords.items():
         expected = labels.get(name.removesuffix("_coreset"))
-        if dim in (name, name.removesuffix("_coreset")) and len(values) != len(expected):
+        if along in [(name,), (name.removesuffix("_coreset"),)] and len(values) != len(expected):
             expected = [expected[i] for i in specimen.rows.positions]
         assert values == (None if expected is None else tuple(expected))
 
 
-def _with_joined(dims, dim):
+def _with_joined(dims, along):
     """Join the dims of the cells, in front of the others, where a variable has them all."""
-    if not isinstance(dim, tuple) or not set(dim) <= set(dims):
+    if len(along) < 2 or not set(along) <= set(dims):
         return list(dims)
-    return ["_".join(dim), *(d for d in dims if d not in dim)]
+    return ["_".join(along), *(d for d in dims if d not in along)]
 
 
 def test_the_observed_variables_become_one_potential(specimen):
     model, coreset = specimen.model, specimen.coreset
     terms = {t.name for t in specimen.observations.terms}
     left = {v.name for v in (*model.observed_RVs, *model.potentials)} - terms
-    new = {POTENTIAL} if specimen.observations.unweighted is None else {POTENTIAL, UNWEIGHTED}
+    new = {POTENTIAL, UNWEIGHTED} if specimen.observations.unweighted else {POTENTIAL}
     assert {v.name for v in (*coreset.observed_RVs, *coreset.potentials)} == left | new
 
 
@@ -301,12 +301,12 @@ def test_data_containers_hold_the_selected_rows(specimen):
 
 def _rows_of(specimen, name, value):
     """Select rows, or cells, of a variable's value."""
-    dim = specimen.observations.dim
-    if not isinstance(dim, tuple):
+    along = specimen.observations.dims
+    if len(along) < 2:
         return value[specimen.rows.positions]
     dims = specimen.model.named_vars_to_dims[name]
-    cells = np.moveaxis(value, [dims.index(d) for d in dim], range(len(dim)))
-    return cells.reshape(-1, *cells.shape[len(dim) :])[specimen.rows.positions]
+    cells = np.moveaxis(value, [dims.index(d) for d in along], range(len(along)))
+    return cells.reshape(-1, *cells.shape[len(along) :])[specimen.rows.positions]
 
 
 def test_another_set_of_data_changes_the_density():

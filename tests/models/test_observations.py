@@ -197,8 +197,9 @@ def test_names_like_those_of_an_imputation():
         m = pm.Normal("y_unobserved")
         pm.Normal("y_observed", m, 1.0, observed=REAL)
         pm.Deterministic("y", 2 * m)
-    assert find_observations(model).positions is None
-    assert find_observations(model).n_dims == 1
+    found = find_observations(model)
+    np.testing.assert_array_equal(found.positions, np.arange(found.n_data))
+    assert found.n_dims == 1
 
 
 def test_free_dimensions_are_those_of_the_unconstrained_space():

@@ -626,7 +626,7 @@ def test_models_of_named_dimensions_are_the_same():
     with pm.Model() as plain:
         normal(pm.Normal("z", 0, scale("w"), shape=G)[UNITS])
     units, others = (nodes_at(read(m, "z"), 13) for m in (model, plain))
-    assert units.dim == "user"
+    assert units.dims == ("user",)
     found, expected = (loglik_of(u)(np.array([-0.4])) for u in (units, others))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 

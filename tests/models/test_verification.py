@@ -38,7 +38,7 @@ def test_terms_that_do_not_add_up_are_noticed():
     with pm.Model() as model:
         walk = {"mu": pm.Normal("m"), "init_dist": pm.Normal.dist(0, 1)}
         pm.GaussianRandomWalk("y", observed=REAL, **walk)
-    observations = replace(find_observations(model), unweighted=pt.constant(0.0))
+    observations = replace(find_observations(model), unweighted=())
     with refused(UnsupportedModelError, "['y']", "add up"):
         verify_rows(LogLikelihood(observations), rng=np.random.default_rng(1))
 

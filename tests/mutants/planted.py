@@ -741,9 +741,9 @@ PLANTED = [
         ("x + pt.where(mask, inner, 0)", "pt.where(mask, inner, 0)"),
         ("pt.where(mask, inner, 0)", "inner"),
         ("known.value(index) % n", "known.value(index)"),
-        ("return pt.moveaxis(cells, 0, axis)", "return cells"),
+        ("yield pt.moveaxis(cells, 0, axis)", "yield cells"),
         ("moveaxis(merged, range(axis, axis + n_more), range(n_more))", "as_tensor(merged)"),
-        ("key.cells.n_entries or 1", "1"),
+        ("math.prod(key.cells.shape)", "1"),
         ("positions[rows] for", "positions for"),
     ),
     *plant(

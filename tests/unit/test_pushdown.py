@@ -434,7 +434,7 @@ def test_data_used_as_a_whole_are_named():
 
 def test_a_local_parameter_below_a_mask_is_found():
     local = pt.vector("local", shape=(8,))
-    pushdown = Pushdown([scale, local], N)
+    pushdown = Pushdown([scale, local], MASK.sum())
     pushdown.select((scale * local)[MASK], 0)
     assert pushdown.local == {local}
 

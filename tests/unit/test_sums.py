@@ -58,8 +58,8 @@ def value(graph):
 @pytest.mark.parametrize("name", [n for n, (_, _, lengths) in CASES.items() if lengths])
 def test_sums_add_up(name):
     total, axis, lengths = CASES[name]
-    parts = addends_of(total, Series(axis, N if axis else None))
-    found = [None if p.axis is None else p.variable.type.shape[p.axis] for p in parts]
+    parts = addends_of(total, Series(axis, N if axis else 0))
+    found = [p.variable.type.shape[p.axes[0]] if p.axes else None for p in parts]
     assert sorted(found, key=str) == sorted(lengths, key=str)
     whole = value([total.sum(), *(part.variable.sum() for part in parts)])
     np.testing.assert_allclose(whole[0], sum(whole[1:]), rtol=1e-12)

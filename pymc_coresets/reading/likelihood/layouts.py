@@ -1,5 +1,6 @@
 """How a model's observations lie in its likelihood terms: along an axis, in cells, in sets."""
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
@@ -19,13 +20,12 @@ from pymc_coresets.reading.likelihood.row_terms import (
     Term,
     row_term,
     sum_over_events,
-    total_of,
 )
 from pymc_coresets.reading.likelihood.terms import (
-    as_names,
     common_positions,
     dims_of_data,
     has_rows_of,
+    is_known_part,
     positions_of_data,
     same_positions,
 )
@@ -41,17 +41,20 @@ class RowSet:
     ----------
     terms : tuple of Term
         Of equal length.
-    dim : str, tuple of str, or None
+    dims : tuple of str
         Name of their observation dimension, if they have one; those of the cells that are rows.
-    positions : ndarray of int or None
-        Position of each row in the user's data, if some are left out.
+    positions : ndarray of int
+        Position of each row in the user's data.
+    n_data : int
+        Number of rows of these data, of which some may be left out.
     start : int
         Number of its first row among those of all sets, which follow one another.
     """
 
     terms: tuple[Term, ...]
-    dim: str | tuple[str, ...] | None
-    positions: np.ndarray | None
+    dims: tuple[str, ...]
+    positions: np.ndarray
+    n_data: int
     start: int = 0
 
     @property
@@ -66,19 +69,13 @@ class RowSet:
 
     def position(self, number: int) -> int:
         """Return the position, in the data of its terms, of one of its rows."""
-        own = number - self.start
-        return own if self.positions is None else int(self.positions[own])
+        return int(self.positions[number - self.start])
 
     def entries(self, n_obs: int) -> np.ndarray:
-        """Return which of its rows represents each row of all sets; the first for all others'."""
-        entries = np.zeros(n_obs, dtype=np.int64)
+        """Return which of its rows each row of all sets is; -1 for all others'."""
+        entries = np.full(n_obs, -1)
         entries[self.start : self.stop] = np.arange(self.stop - self.start)
         return entries
-
-    def has(self, n_obs: int) -> np.ndarray:
-        """Return which rows of all sets are its own."""
-        numbers = np.arange(n_obs)
-        return (numbers >= self.start) & (numbers < self.stop)
 
 
 class Layout(NamedTuple):
@@ -90,7 +87,7 @@ class Layout(NamedTuple):
     reference: TensorVariable
     unselected: Sequence[str] = ()
     local: Collection[Variable] = ()
-    total: TensorVariable | None = None
+    log_densities: tuple[TensorVariable, ...] = ()
 
     @property
     def n_obs(self) -> int:
@@ -128,7 +125,10 @@ def layout_of(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...]) -> 
     axes = {name: axes_of(plain.model, name, dim) for name in names}
     if len(dim) > 1:
         return _layout_of_cells(plain, axes, dim)
-    terms = {n: row_term(plain, n, axis) or _refuse(plain, n, dim) for n, [axis] in axes.items()}
+    terms = {name: row_term(plain, name, axis) for name, [axis] in axes.items()}
+    for name, split in terms.items():
+        if not split.has_rows:
+            _refuse(plain, name, dim)
     terms = {name: _among_rows(plain, terms, name) for name in names}
     sets = _row_sets(plain.model, terms.values(), dim)
     references = [sum_over_events([(terms[t.name].rows, t.axis) for t in s.terms]) for s in sets]
@@ -139,7 +139,7 @@ def layout_of(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...]) -> 
         left_out=tuple(name for s in sets for name in _along_rows(plain, s)),
         reference=pt.concatenate(references) if len(sets) > 1 else references[0],
         unselected=[split.grows for split in terms.values() if split.grows],
-        total=total_of([plain.graphs[name] for name in names]) if is_sum else None,
+        log_densities=tuple(plain.graphs[name] for name in names if is_sum),
     )
 
 
@@ -153,10 +153,10 @@ def _among_rows(plain: PlainModel, terms: Mapping[str, RowTerm], name: str) -> R
         t.term for n, t in terms.items() if model[name] in set(ancestors([model[n]])) - {model[n]}
     ]
     for term in outcomes:
-        known = positions_of_data(model, term.name)
-        if own.term.axis == 0 and known is None and has_rows_of(model, name, term.length):
+        is_whole = not is_known_part(model, term.name)
+        if own.term.axis == 0 and is_whole and has_rows_of(model, name, term.length):
             shape = (term.length, *own.rows.type.shape[1:])
-            positions = positions_of_data(model, name)
+            positions, _ = positions_of_data(model, name, term.length)
             rows = pt.zeros(shape, dtype=own.rows.type.dtype)[positions].set(own.rows)
             return replace(own, term=Term(name, 0, term.length), rows=rows, is_placed=True)
     return own
@@ -164,14 +164,14 @@ def _among_rows(plain: PlainModel, terms: Mapping[str, RowTerm], name: str) -> R
 
 def axes_of(model: pm.Model, name: str, dim: tuple[str, ...]) -> tuple[int, ...]:
     """Find the axes of a term that have the dims; the first, if none are named."""
-    own, of_data = model.named_vars_to_dims.get(name), dims_of_data(model, name)
+    of_data = dims_of_data(model, name)
     lacking = [d for d in dim if d not in of_data]
     if lacking and (of_data or len(dim) > 1):
         raise UnsupportedModelError(
             f"{name!r} has the dimensions {of_data!r}, not {lacking!r}: leave it out of "
             "observed=[...], or give it these dims."
         )
-    if own is None or not dim:
+    if name not in model.named_vars_to_dims or not dim:
         if len(dim) > 1 and of_data != dim:
             raise UnsupportedModelError(
                 f"{name!r} has missing values, and its cells are numbered along {of_data!r}: "
@@ -193,29 +193,27 @@ def _row_sets(
     """Join terms of equal length that neither dims nor missing values set apart."""
     found: list[RowSet] = []
     for split in terms:
-        term, first = split.term, split.first
-        dims = model.named_vars_to_dims.get(term.name)
-        positions = np.arange(first, first + term.length) if first else None
-        if positions is None and not split.is_placed:
-            positions = positions_of_data(model, term.name)
-        start = found[-1].stop if found else 0
-        [own_dim] = dim or [dims[term.axis] if dims else None]
-        own = RowSet((term,), own_dim, positions, start)
-        at = next((i for i, other in enumerate(found) if _together(other, own)), None)
-        if at is None:
-            found.append(own)
+        term, n_data = split.term, split.first + split.term.length
+        own_dims = (model.named_vars_to_dims.get(term.name) or ())[term.axis :][:1]
+        positions = np.arange(split.first, n_data)
+        if not split.first and not split.is_placed:
+            positions, n_data = positions_of_data(model, term.name, n_data)
+        dims = dim or tuple(str(d) for d in own_dims if d)
+        own = RowSet((term,), dims, positions, n_data, found[-1].stop if found else 0)
+        for at, both in enumerate(found):
+            if _together(both, own):
+                found[at] = replace(both, terms=(*both.terms, term), dims=both.dims or own.dims)
+                break
         else:
-            both = found[at]
-            found[at] = replace(both, terms=(*both.terms, term), dim=both.dim or own.dim)
+            found.append(own)
     return tuple(found)
 
 
 def _together(one: RowSet, other: RowSet) -> bool:
-    if one.terms[0].length != other.terms[0].length:
-        return False
-    if None not in (one.dim, other.dim) and one.dim != other.dim:
-        return False
-    return same_positions(one.positions, other.positions)
+    same_length = one.terms[0].length == other.terms[0].length
+    other_dims = one.dims and other.dims and one.dims != other.dims
+    places = (one.positions, one.n_data), (other.positions, other.n_data)
+    return same_length and not other_dims and same_positions(*places)
 
 
 def refuse_several(sets: Sequence[RowSet]) -> None:
@@ -227,7 +225,7 @@ def refuse_several(sets: Sequence[RowSet]) -> None:
 
     Examples
     --------
-    >>> refuse_several([RowSet((Term("y", 0, 5),), None, None)])
+    >>> refuse_several([RowSet((Term("y", 0, 5),), (), np.arange(5), 5)])
     """
     if len(sets) > 1:
         lengths = {term.name: term.length for s in sets for term in s.terms}
@@ -245,7 +243,7 @@ def _along_rows(plain: PlainModel, rows: RowSet) -> Iterator[str]:
     for deterministic in model.deterministics:
         name, graph = deterministic.name, plain.graphs[deterministic.name]
         if dims := model.named_vars_to_dims.get(name):
-            found = rows.dim is not None and set(as_names(rows.dim)) <= set(dims)
+            found = bool(rows.dims) and set(rows.dims) <= set(dims)
         else:  # length N means rows only in what is computed from the data of the rows
             is_long = graph.type.shape[:1] == (n_obs,)
             found = is_long and not data.isdisjoint(_long_data(plain, [graph], n_obs))
@@ -269,15 +267,15 @@ def _layout_of_cells(
     for name in names:
         if max(axes[name]) >= graphs[name].type.ndim:
             _refuse(plain, name, dim[graphs[name].type.ndim :])
-    positions = common_positions(model, names)
     lengths = tuple(int(n) for n in values_of([model.dim_lengths[d] for d in dim]))
+    positions, n_data = common_positions(model, names, math.prod(lengths))
     # What is left after the missing cells are taken out has one row for each cell already.
-    cells = Cells.all_of(lengths if positions is None else (len(positions),))
+    cells = Cells.all_of(lengths if len(positions) == n_data else (len(positions),))
     long_format = LongFormat(plain.parameters.values())
     by_cell = [long_format.of(graphs[name], axes[name], cells) for name in names]
     local, unselected = frozenset(long_format.local), tuple(dict.fromkeys(long_format.unselected))
     terms = tuple(Term(name, 0, cells.n_cells) for name in names)
-    rows = RowSet(terms, dim, positions)
+    rows = RowSet(terms, dim, positions, n_data)
     long = zip(terms, without_length_one(by_cell), strict=True)
     return Layout(
         {term.name: RowTerm(term, graph) for term, graph in long},

@@ -11,7 +11,7 @@ from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.reading.user_model import settable_data
+from pymc_coresets.reading.user_model import labels_of, settable_data
 
 
 class ColumnLike(Protocol):
@@ -164,17 +164,16 @@ def check_column(name: str, values: np.ndarray, column: ColumnLike) -> None:
 
 def row_dims(model: pm.Model, names: Collection[str]) -> set[str]:
     """Return the first dimensions of some data containers."""
-    dims = (model.named_vars_to_dims.get(name) for name in names)
-    return {own[0] for own in dims if own and own[0] is not None}
+    dims = (model.named_vars_to_dims.get(name) or () for name in names)
+    return {str(dim) for own in dims for dim in own[:1] if dim}
 
 
 def _refuse_coords(model: pm.Model, names: Collection[str]) -> None:
-    for dim in sorted(row_dims(model, names)):
-        if model.coords.get(dim) is not None:
-            raise UnsupportedModelError(
-                f"The dimension {dim!r} of the rows has coords, which can only label prototypes: "
-                "leave them out."
-            )
+    for dim in sorted(row_dims(model, names) & labels_of(model).keys()):
+        raise UnsupportedModelError(
+            f"The dimension {dim!r} of the rows has coords, which can only label prototypes: "
+            "leave them out."
+        )
 
 
 def not_row_by_row(what: str) -> UnsupportedModelError:

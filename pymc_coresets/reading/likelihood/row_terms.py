@@ -28,12 +28,12 @@ class Series(NamedTuple):
     ----------
     axis : int
         The axis of the variable that they lie along.
-    length : int or None
-        Its length, if it is known how many terms there can be.
+    length : int
+        Its length in the data; 0 if it is not known how many terms there can be.
     """
 
     axis: int
-    length: int | None
+    length: int = 0
 
 
 class Addend(NamedTuple):
@@ -42,17 +42,17 @@ class Addend(NamedTuple):
     Attributes
     ----------
     variable : TensorVariable
-    axis : int or None
-        Along which its entries are terms of the sum; ``None`` where it is a log-prior.
+    axes : tuple of int
+        The one along which its entries are terms of the sum; none where it is a log-prior.
     """
 
     variable: TensorVariable
-    axis: int | None
+    axes: tuple[int, ...] = ()
 
     @property
     def n_terms(self) -> int:
         """How many terms it has; none for a log-prior."""
-        return 0 if self.axis is None else self.variable.type.shape[self.axis] or 0
+        return sum(self.variable.type.shape[axis] or 0 for axis in self.axes)
 
 
 #: What variables are the sums of.
@@ -70,7 +70,7 @@ class Term:
     axis : int
         Its observation axis.
     length : int
-        Its number of observations.
+        Its number of observations; 0 if it cannot be taken apart into any.
     """
 
     name: str
@@ -91,11 +91,11 @@ class RowTerm:
         Whether the log-density is a scalar, the sum of the rows and of a log-prior.
     first : int
         Position of the first row in the variable's series: the last row is its last entry.
-    rest : TensorVariable or None
-        Part of the log-density, in nats, that belongs to no row; it stays in the coreset's model
+    rest : tuple of TensorVariable
+        Parts of the log-density, in nats, that belong to no row; they stay in the coreset's model
         with weight one.
     grows : str
-        Description of the part of `rest` with many terms; empty if there are few.
+        Description of `rest` if it has many terms; empty if there are few.
     is_placed : bool
         Whether `rows` have zeros where values are missing, and all rows of the data.
     """
@@ -104,12 +104,17 @@ class RowTerm:
     rows: TensorVariable
     is_sum: bool = False
     first: int = 0
-    rest: TensorVariable | None = None
+    rest: tuple[TensorVariable, ...] = ()
     grows: str = ""
     is_placed: bool = False
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether it is a sum of rows, or has one value for each."""
+        return self.term.axis < len(self.rows.type.shape)
 
-def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm | None:
+
+def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm:
     """Find the rows of a term; take it apart if its log-likelihoods lack the axis of observations.
 
     Parameters
@@ -122,8 +127,8 @@ def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm | None:
 
     Returns
     -------
-    RowTerm or None
-        None for log-likelihoods that lack the axis, and are no sum over it.
+    RowTerm
+        Without rows, if the log-likelihoods lack the axis and are no sum over it.
 
     Raises
     ------
@@ -148,19 +153,18 @@ def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm | None:
     """
     graph = plain.graphs[name]
     if axis < graph.type.ndim:
-        length = known_length(graph, axis)
-        if length is None:
-            raise UnsupportedModelError(
-                f"The number of observations of {name!r} depends on the values of free variables: "
-                "there are no rows to choose from. Give the data a fixed length."
-            )
-        return RowTerm(Term(name, axis, length), graph)
+        for length in known_length(graph, axis):
+            return RowTerm(Term(name, axis, length), graph)
+        raise UnsupportedModelError(
+            f"The number of observations of {name!r} depends on the values of free variables: "
+            "there are no rows to choose from. Give the data a fixed length."
+        )
     series = Series(axis, observed_length(plain.model, name, axis))
     return _split(name, graph, series, plain.known)
 
 
-def observed_length(model: pm.Model, name: str, axis: int) -> int | None:
-    """Return how many entries an observed variable has along an axis; none for potentials.
+def observed_length(model: pm.Model, name: str, axis: int) -> int:
+    """Return how many entries an observed variable has along an axis; 0 for potentials.
 
     Examples
     --------
@@ -171,43 +175,42 @@ def observed_length(model: pm.Model, name: str, axis: int) -> int | None:
     """
     variable = model[name]
     if variable not in model.rvs_to_values:
-        return None
+        return 0
     value = model.rvs_to_values[variable]
     [shape] = values_of([(value.values if isinstance(value, ops.XTensorVariable) else value).shape])
-    return int(shape[axis]) if axis < len(shape) else None
+    return int(shape[axis]) if axis < len(shape) else 0
 
 
-def _split(name: str, graph: TensorVariable, series: Series, known: KnownValues) -> RowTerm | None:
+def _split(name: str, graph: TensorVariable, series: Series, known: KnownValues) -> RowTerm:
     addends = [part for a in addends_of(graph, series) for part in _without_joints(a, known)]
     n_rows = max(part.n_terms for part in addends)
     if n_rows == 0:
-        return None
+        return RowTerm(Term(name, series.axis, 0), graph)
     rows = [part for part in addends if part.n_terms == n_rows]
     rest = [part for part in addends if part.n_terms != n_rows]
     n_others = sum(part.n_terms for part in rest)
     others = f"the sum of {n_others} terms in {name!r} that are not rows"
     return RowTerm(
         Term(name, 0, n_rows),
-        sum_over_events(rows),
+        sum_over_events([(part.variable, axis) for part in rows for axis in part.axes]),
         is_sum=True,
-        first=0 if series.length is None else series.length - n_rows,
-        rest=_with_known_parts(total_of([p.variable for p in rest]), known) if rest else None,
+        first=max(series.length - n_rows, 0),
+        rest=tuple(_with_known_parts(total_of([part.variable]), known) for part in rest),
         grows=others if n_others > 100 else "",  # fewer terms cost next to nothing
     )
 
 
 def _without_joints(part: Addend, known: KnownValues) -> list[Addend]:
     """Cut an array where others are joined in what it is computed from, along the same axis."""
-    x, axis, n_terms = part.variable, part.axis, part.n_terms
-    if axis is None:
-        return [part]
-    cuts = sorted({0, n_terms} | {c for c in _cuts(x, axis, known) if 0 < c < n_terms})
-    if len(cuts) <= 2:
-        return [part]
-    slices = [slice(start, stop) for start, stop in pairwise(cuts)]
-    if 2 * max(piece.stop - piece.start for piece in slices) < n_terms:
-        return [part]  # too few would be rows: the selection stops there, with a warning
-    return [Addend(x[(slice(None),) * axis + (piece,)], axis) for piece in slices]
+    x, n_terms = part.variable, part.n_terms
+    for axis in part.axes:
+        cuts = sorted({0, n_terms} | {c for c in _cuts(x, axis, known) if 0 < c < n_terms})
+        pieces = [slice(start, stop) for start, stop in pairwise(cuts)]
+        longest = max((piece.stop - piece.start for piece in pieces), default=0)
+        # If too few would be rows, the selection stops there, with a warning.
+        if len(pieces) > 1 and 2 * longest >= n_terms:
+            return [Addend(x[(slice(None),) * axis + (p,)], (axis,)) for p in pieces]
+    return [part]
 
 
 def _cuts(x: TensorVariable, axis: int, known: KnownValues) -> set[int]:
@@ -215,12 +218,12 @@ def _cuts(x: TensorVariable, axis: int, known: KnownValues) -> set[int]:
 
     def below(place: tuple[Variable, int]) -> list[tuple[Variable, int]]:
         variable, axis = place
-        node = variable.owner
-        if node is None or not known.depends(variable):
+        op, node = ops.op_of(variable), variable.owner
+        if not op or not known.depends(variable):
             return []
         cuts.update(start for start, _ in joints(node, axis))
-        axes = [axis] if isinstance(node.op, ops.CheckAndRaise) else input_axes(node.op, node, axis)
-        return [(v, a) for v, a in zip(node.inputs, axes or (), strict=False) if a is not None]
+        rules = [{0: axis}] if isinstance(op, ops.CheckAndRaise) else input_axes(op, node, axis)
+        return [(node.inputs[i], a) for axes in rules for i, a in axes.items()]
 
     start: tuple[Variable, int] = (x, axis)
     list(reached([start], below))
@@ -255,7 +258,7 @@ def total_of(graphs: Sequence[TensorVariable]) -> TensorVariable:
     return _added([graph.sum() for graph in graphs])
 
 
-def sum_over_events(graphs: Sequence[tuple[TensorVariable, int | None]]) -> TensorVariable:
+def sum_over_events(graphs: Sequence[tuple[TensorVariable, int]]) -> TensorVariable:
     """Add up the terms, and within them the events, of each observation.
 
     Parameters
@@ -296,8 +299,8 @@ def addends_of(total: TensorVariable, series: Series) -> list[Addend]:
     --------
     >>> x, s = pt.vector("x", shape=(5,)), pt.scalar("s")
     >>> total = -0.5 * pt.sqr(x / s).sum() - 5 * pt.log(s)
-    >>> [(part.axis, part.variable.type.shape) for part in addends_of(total, Series(0, None))]
-    [(0, (5,)), (None, ())]
+    >>> [(part.axes, part.variable.type.shape) for part in addends_of(total, Series(0))]
+    [((0,), (5,)), ((), ())]
     """
     known: dict[Variable, list[Addend]] = {}  # terms that are linear in sums
     for node in ops.io_toposort([], [total]):
@@ -306,13 +309,13 @@ def addends_of(total: TensorVariable, series: Series) -> list[Addend]:
         if len(shape) > series.axis and math.prod(n or 0 for n in shape) != 1:
             continue  # an array that has terms itself
         found = list(_addends(node, series, known))
-        if any(part.axis is not None for part in found):
+        if any(part.axes for part in found):
             known[variable] = found
     return _parts(total, known)
 
 
 def _parts(variable: Variable, known: _Parts) -> list[Addend]:
-    return known.get(variable) or [Addend(ops.checked_tensor(variable), None)]
+    return known.get(variable) or [Addend(ops.checked_tensor(variable))]
 
 
 def _addends(node: Apply, series: Series, known: _Parts) -> Iterable[Addend]:
@@ -322,32 +325,31 @@ def _addends(node: Apply, series: Series, known: _Parts) -> Iterable[Addend]:
     x, *others = cast(list[TensorVariable], node.inputs)  # its index may be scalars
     core = node.op.core_op if isinstance(node.op, ops.Blockwise) else node.op
     if isinstance(core, ops.Dot) and node.outputs[0].type.shape == (1, 1) and series.axis == 0:
-        return [Addend(x.dimshuffle(1) * others[0].dimshuffle(0), 0)]
+        return [Addend(x.dimshuffle(1) * others[0].dimshuffle(0), (0,))]
     if isinstance(node.op, ops.Sum):
-        axis = _axis_of_terms(node, series)
-        return _parts(x, known) if axis is None else [Addend(x, axis)]
+        return [Addend(x, (axis,)) for axis in _axes_of_terms(node, series)] or _parts(x, known)
     if isinstance(node.op, ops.DimShuffle):
         return _parts(x, known)
     if isinstance(node.op, ops.CheckAndRaise):
-        parts = [(node.op(p.variable, *others), p.axis) for p in _parts(x, known)]
-        return [Addend(ops.checked_tensor(checked), axis) for checked, axis in parts]
+        parts = [(node.op(p.variable, *others), p.axes) for p in _parts(x, known)]
+        return [Addend(ops.checked_tensor(checked), axes) for checked, axes in parts]
     if isinstance(node.op, ops.Elemwise):
         return _of_elemwise(node, known)
     return []
 
 
-def _axis_of_terms(node: Apply, series: Series) -> int | None:
-    """Return the axis that has the terms of a sum."""
+def _axes_of_terms(node: Apply, series: Series) -> list[int]:
+    """Return the axis that has the terms of a sum, if one has."""
     shape = node.inputs[0].type.shape
     if len(shape) <= series.axis:
-        return None
+        return []
     axes = range(len(shape)) if node.op.axis is None else [a % len(shape) for a in node.op.axis]
     longest = series.length or math.inf
     possible = [a for a in axes if 1 < (shape[a] or 0) <= longest]
     best = sorted(possible, key=lambda a: (shape[a] != series.length, a != series.axis))
     if series.axis > 0 and series.axis not in possible:
         best = [a for a in best if shape[a] == series.length]  # or it is another series
-    return best[0] if best else None
+    return best[:1]
 
 
 def _of_elemwise(node: Apply, known: _Parts) -> Iterator[Addend]:
@@ -360,7 +362,7 @@ def _of_elemwise(node: Apply, known: _Parts) -> Iterator[Addend]:
                 repeats = math.prod(shape) // max(math.prod(v.type.shape), 1)
                 factor = -repeats if i == minus else repeats
                 yield from (
-                    p if factor == 1 else Addend(pt.mul(factor, p.variable), p.axis)
+                    p if factor == 1 else Addend(pt.mul(factor, p.variable), p.axes)
                     for p in _parts(v, known)
                 )
     elif isinstance(operation, ps.Mul | ps.TrueDiv):
@@ -371,4 +373,4 @@ def _of_elemwise(node: Apply, known: _Parts) -> Iterator[Addend]:
         if shared and inputs[main].type.shape == shape:
             for p in _parts(inputs[main], known):
                 own = [others.get(i, p.variable) for i in range(len(inputs))]
-                yield Addend(ops.checked_tensor(node.op(*own)), p.axis)
+                yield Addend(ops.checked_tensor(node.op(*own)), p.axes)

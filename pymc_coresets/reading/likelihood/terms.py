@@ -1,5 +1,6 @@
 """The likelihood terms of a model: which are summarised, and where their rows lie in the data."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,7 +9,12 @@ from pytensor.graph import Apply, Variable, ancestors, graph_inputs
 from pytensor.tensor import TensorConstant, TensorVariable
 
 from pymc_coresets.compat.pymc_api import PartialObservedRV
-from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor, AdvancedSubtensor, io_toposort
+from pymc_coresets.compat.pytensor_api import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    io_toposort,
+    op_of,
+)
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.folding import values_of
 from pymc_coresets.reading.graphs import PlainModel, shapes_of
@@ -140,11 +146,12 @@ def by_default(
     every = [*names, *other_potentials(model, names)]
     terms = {name: row_term(plain, name, 0) for name in every}
     observed = [v.name for v in model.observed_RVs if v.name in names] or list(names)
-    longest = max((t.term.length for name in observed if (t := terms[name])), default=0)
-    no_rows = [observed_length(model, name, 0) for name in observed if terms[name] is None]
+    lengths = {name: found.term.length for name, found in terms.items()}
+    longest = max((lengths[name] for name in observed), default=0)
+    no_rows = [observed_length(model, name, 0) for name in observed if not terms[name].has_rows]
     if max((n or 1 for n in no_rows), default=0) > longest:
         return list(names), ()  # what is not a sum of rows is the likelihood, and refused
-    outcomes = [n for n in names if (t := terms[n]) is not None and t.term.length == longest]
+    outcomes = [n for n in names if lengths[n] == longest]
     covariates = set(ancestors([model[n] for n in outcomes])) - {model[n] for n in outcomes}
     chosen, whole = [], []
     for name in every:
@@ -176,11 +183,9 @@ def other_potentials(model: pm.Model, names: Sequence[str]) -> list[str]:
     return [p.name for p in model.potentials if p.name not in names]
 
 
-def _is_worth_it(
-    found: RowTerm | None, plain: PlainModel, *, is_data: bool, with_local: bool
-) -> bool:
+def _is_worth_it(found: RowTerm, plain: PlainModel, *, is_data: bool, with_local: bool) -> bool:
     """Whether a term has many rows, and can be taken apart into them."""
-    if found is None or found.term.length < (_FEW_LOCAL if with_local else _FEW):
+    if found.term.length < (_FEW_LOCAL if with_local else _FEW):
         return False
     pushdown = Pushdown(plain.parameters.values(), found.term.length)
     try:
@@ -231,7 +236,7 @@ def imputed_names(model: pm.Model) -> set[str]:
     return names.intersection(v.name for v in model.free_RVs) - behind
 
 
-def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None:
+def common_positions(model: pm.Model, names: Sequence[str], n_rows: int) -> tuple[np.ndarray, int]:
     """Return each observation's position in the user's data, where PyMC imputes missing values.
 
     PyMC splits a variable with missing values into an observed one, whose rows are numbered anew,
@@ -242,12 +247,15 @@ def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None
     model : pm.Model
     names : sequence of str
         The observed variables to summarise.
+    n_rows : int
+        How many rows each has.
 
     Returns
     -------
-    ndarray of int64, or None
-        Sorted positions; those of single cells, in C order, if each cell of a matrix is an
-        observation.  ``None`` if all rows are observations, in their own order.
+    positions : ndarray of int64
+        Sorted; those of single cells, in C order, if each cell of a matrix is an observation.
+    n_data : int
+        Number of rows, or cells, of the user's data.
 
     Raises
     ------
@@ -258,10 +266,10 @@ def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None
     --------
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.array([1.0, 2.0, 3.0]))
-    >>> common_positions(model, ["y"]) is None
-    True
+    >>> common_positions(model, ["y"], 3)
+    (array([0, 1, 2]), 3)
     """
-    found = [positions_of_data(model, name) for name in names]
+    found = [positions_of_data(model, name, n_rows) for name in names]
     for name, other in zip(names, found, strict=True):
         if not same_positions(found[0], other):
             raise UnsupportedModelError(
@@ -282,7 +290,7 @@ def dims_of_data(model: pm.Model, name: str) -> tuple[str | None, ...]:
     ('dog',)
     """
     dims = model.named_vars_to_dims
-    if name not in dims and positions_of_data(model, name) is not None:
+    if name not in dims and is_known_part(model, name):
         name = name.removesuffix(_SUFFIX)
     return tuple(dims.get(name) or ())
 
@@ -317,25 +325,36 @@ def dims_of_cells(model: pm.Model, names: Sequence[str]) -> tuple[str, ...]:
     """
     found = {dims_of_data(model, name) for name in names}
     dims = found.pop() if len(found) == 1 else ()
-    named = tuple(dim for dim in dims if dim is not None)
-    return named if len(named) == len(dims) > 1 else ()
+    return tuple(map(str, dims)) if len(dims) > 1 and None not in dims else ()
 
 
-def same_positions(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    """Whether positions are the same; None stands for all rows.
+def same_positions(one: tuple[np.ndarray, int], other: tuple[np.ndarray, int]) -> bool:
+    """Whether rows have the same positions in data, of which both lack some, or neither.
 
     Examples
     --------
-    >>> same_positions(np.array([0, 2]), None), same_positions(None, None)
-    (False, True)
+    >>> same_positions((np.array([0, 1]), 3), (np.array([0, 1]), 2))
+    False
     """
-    if one is None or other is None:
-        return one is other
-    return np.array_equal(one, other)
+    lacking = [len(positions) < n_data for positions, n_data in (one, other)]
+    return lacking[0] == lacking[1] and np.array_equal(one[0], other[0])
 
 
-def positions_of_data(model: pm.Model, name: str) -> np.ndarray | None:
-    """Return where the rows of a variable lie in its data, if PyMC imputes missing ones.
+def is_known_part(model: pm.Model, name: str) -> bool:
+    """Whether a term is the known part of a variable of which PyMC imputes missing values.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.array([1.0, 2.0, 3.0]))
+    >>> is_known_part(model, "y")
+    False
+    """
+    return bool(_writing(model, name))
+
+
+def positions_of_data(model: pm.Model, name: str, n_rows: int) -> tuple[np.ndarray, int]:
+    """Return where the rows of a variable lie in its data, of which PyMC may impute missing ones.
 
     As `common_positions`, for one variable.
 
@@ -343,28 +362,39 @@ def positions_of_data(model: pm.Model, name: str) -> np.ndarray | None:
     --------
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.array([1.0, 2.0, 3.0]))
-    >>> positions_of_data(model, "y") is None
-    True
+    >>> positions_of_data(model, "y", 3)
+    (array([0, 1, 2]), 3)
     """
+    for node in _writing(model, name):
+        [shape] = shapes_of([model[name.removesuffix(_SUFFIX)]])
+        index = values_of(node.inputs[2:])
+        if len(index) == 1 and index[0].dtype == bool:
+            return np.flatnonzero(index[0]), index[0].size
+        cells = shape[: len(index)]
+        return np.ravel_multi_index(tuple(index), cells), math.prod(cells)
+    return np.arange(n_rows), n_rows
+
+
+def _writing(model: pm.Model, name: str) -> list[Apply]:
+    """Return what writes the known part of a variable among its missing values, if it is one."""
     whole = name.removesuffix(_SUFFIX)
     unobserved = f"{whole}{UNOBSERVED}"
     if whole == name or whole not in model.named_vars or unobserved not in model.named_vars:
-        return None
+        return []
     part, above = model[name], set(ancestors([model[whole]]))
     if part not in above:
-        return None  # names that the user chose
+        return []  # names that the user chose
     joint = isinstance(part.owner.op, PartialObservedRV) and model[unobserved].owner is part.owner
-    writing = (v.owner for v in above if v.owner is not None and _writes(v.owner, part))
-    node = None if joint else next(writing, None)
-    if node is None:
+    nodes = {v.owner for v in above if isinstance(op_of(v), AdvancedIncSubtensor)}
+    writing = [node for node in nodes if node.inputs[1] is part]
+    if joint or not writing:
         raise UnsupportedModelError(
             f"PyMC imputes the missing values of {whole!r} together with the others, in one "
             f"density; or {whole!r} joins {name!r} and {unobserved!r} in a way of your own. It is "
             "not known which rows these are. Leave the rows with missing values out, or rename the "
             "variables."
         )
-    [shape] = shapes_of([model[whole]])
-    return _flat_positions(values_of(node.inputs[2:]), shape)
+    return writing
 
 
 def has_rows_of(model: pm.Model, name: str, n_rows: int) -> bool:
@@ -377,18 +407,7 @@ def has_rows_of(model: pm.Model, name: str, n_rows: int) -> bool:
     >>> has_rows_of(model, "y", 3)
     False
     """
-    positions = positions_of_data(model, name)
-    whole = model.named_vars.get(name.removesuffix(_SUFFIX))
-    if positions is None or whole is None or whole.type.ndim != 1:
+    if not is_known_part(model, name):
         return False
+    whole, (positions, _) = model[name.removesuffix(_SUFFIX)], positions_of_data(model, name, 0)
     return len(positions) < n_rows and whole.type.shape == (n_rows,)
-
-
-def _writes(node: Apply, part: Variable) -> bool:
-    return isinstance(node.op, AdvancedIncSubtensor) and node.inputs[1] is part
-
-
-def _flat_positions(index: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    if len(index) == 1 and index[0].dtype == bool:
-        return np.flatnonzero(index[0])
-    return np.ravel_multi_index(tuple(index), shape[: len(index)])

@@ -18,7 +18,7 @@ from pymc_coresets.reading.folding import known_length
 from pymc_coresets.reading.graphs import plain_model
 from pymc_coresets.reading.likelihood.row_terms import sum_over_events
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
+from pymc_coresets.reading.pushdown import Pushdown, RowArray
 from pymc_coresets.reading.selection_rules import index_of
 from pymc_coresets.reading.units.lookups import Factor, Lookup, lookups_of
 
@@ -185,16 +185,15 @@ def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFacto
     (3, 1, array([0, 0, 1, 2]))
     """
     inputs = {name: observations.parameters[name] for name in names}
-    refused: UnsupportedModelError | None = None
+    refused: list[UnsupportedModelError] = []
     for factor in lookups_of(observations):
         if set(inputs.values()).isdisjoint(ancestors([look.table for look in factor.lookups])):
             continue
         try:
             return _of_factor(observations, inputs, factor)
         except UnsupportedModelError as error:  # in walk[area, year], areas are independent
-            refused = refused or error
-    assert refused is not None
-    raise refused
+            refused.append(error)
+    raise refused[0]
 
 
 def options_to_keep(rows: Observations, names: Collection[str]) -> str:
@@ -212,10 +211,10 @@ def _of_factor(
     log_priors = _log_priors(observations, list(inputs))
     find = partial(_GraphsOfLevels.of, observations, inputs, lookups, log_priors)
     single = np.full(n_single, -1)
-    found = find([_rows_at(np.append(entries, single)) for entries in entries_of_tables])
-    if (entries := found.common_entries) is not None and not _counts(entries):
-        # Their levels are numbered as the entries of the variables are.
-        found = find([RowMap(np.argsort(entries))] * len(lookups))
+    found = find([np.append(entries, single) for entries in entries_of_tables])
+    entries = found.common_entries
+    if not _counts(entries):  # levels are numbered as the entries of the variables are
+        found = find([np.argsort(entries)] * len(lookups))
         level_of_row = entries[level_of_row]
     fresh, parts = found.of_levels
     used = set(ancestors(fresh))
@@ -245,14 +244,6 @@ def _with_single_rows(level_of_row: np.ndarray, n_levels: int) -> tuple[np.ndarr
     found = level_of_row.copy()
     found[single] = n_levels + np.arange(len(single))
     return found, len(single)
-
-
-def _rows_at(entries: np.ndarray) -> RowMap:
-    """Return the selection of an entry for each level; of any one where it is -1."""
-    has = entries >= 0
-    if has.all():
-        return ALL_ROWS if _counts(entries) else RowMap(entries)
-    return RowMap(np.where(has, entries, 0), has)
 
 
 def _counts(entries: np.ndarray) -> bool:
@@ -306,9 +297,9 @@ class _GraphsOfLevels:
         inputs: dict[str, TensorVariable],
         lookups: Sequence[Lookup],
         log_priors: Mapping[str, TensorVariable],
-        orders: Sequence[RowMap],
+        orders: Sequence[np.ndarray],
     ) -> Self:
-        """Select levels, each with the entry of the lookups' tables that `orders` say.
+        """Select levels, each with the entry of the lookups' tables that `orders` say; -1 for none.
 
         Raises
         ------
@@ -316,13 +307,9 @@ class _GraphsOfLevels:
             If entries of the variables are not those of one level each; or if the log-prior at an
             entry depends on another one.
         """
-        n_levels = next(
-            look.table.type.shape[look.axis] if order.positions is None else len(order.positions)
-            for look, order in zip(lookups, orders, strict=True)
-        )
-        pushdown = Pushdown(observations.parameters.values(), n_levels, of_levels=True)
+        pushdown = Pushdown(observations.parameters.values(), len(orders[0]), of_levels=True)
         tables = [
-            pushdown.select(look.of_levels, look.level_axis, order)
+            pushdown.select_entries(look.of_levels, look.level_axis, order)
             for look, order in zip(lookups, orders, strict=True)
         ]
         axes = {place.name: place.axis for place in _taken(tables, inputs)}
@@ -340,7 +327,7 @@ class _GraphsOfLevels:
                 None,
             ):
                 raise _tied([name], keep)
-            chosen = pushdown.select(graph, axis, _rows_at(entries))
+            chosen = pushdown.select_entries(graph, axis, entries)
             selected = sum_over_events([(chosen, axis)])
             known = [e for n, e in found._entries([selected]) if n == name]
             if not all(np.array_equal(e, entries) for e in known):
@@ -365,11 +352,11 @@ class _GraphsOfLevels:
         return self.pushdown.row_arrays()
 
     @property
-    def common_entries(self) -> np.ndarray | None:
-        """Which entry each level has of every variable; None if some have several, or none."""
+    def common_entries(self) -> np.ndarray:
+        """Which entry each level has of every variable; its own number if some lack any."""
         _, first = self.entries[0]
         same = all(np.array_equal(entries, first) for _, entries in self.entries)
-        return first if same and (first >= 0).all() else None
+        return first if same and (first >= 0).all() else np.arange(len(first))
 
     def _entries(self, graphs: Sequence[TensorVariable]) -> Iterator[tuple[str, np.ndarray]]:
         """For each place where a variable is taken, find which of its entries each level gets."""
@@ -378,11 +365,12 @@ class _GraphsOfLevels:
 
     def _entries_at(self, place: "_Place") -> np.ndarray:
         rows = {row.placeholder: row for row in self.pushdown.row_arrays()}
-        row, length = rows.get(place.levels), self.inputs[place.name].type.shape[place.axis]
-        if row is None or row.values.dtype.kind not in "iu" or place.axis != self.axes[place.name]:
+        is_own = place.levels in rows and place.axis == self.axes[place.name]
+        if not is_own or rows[place.levels].values.dtype.kind not in "iu":
             raise _tied([place.name], self.options_to_keep)
+        row, length = rows[place.levels], self.inputs[place.name].type.shape[place.axis]
         entries = np.where(row.values < 0, row.values + length, row.values).astype(np.int64)
-        return entries if row.own is None else np.where(row.own, entries, -1)
+        return np.where(row.own, entries, -1)
 
     @property
     def of_levels(self) -> tuple[list[TensorVariable], tuple[Part, ...]]:
@@ -460,7 +448,7 @@ def _support(model: pm.Model, name: str) -> range:
     kind, parameters = getattr(node.op, "name", ""), node.op.dist_params(node)
     if kind == "bernoulli":
         return range(2)
-    if kind == "categorical" and (n_classes := known_length(parameters[0], -1)) is not None:
+    for n_classes in known_length(parameters[0], -1) if kind == "categorical" else ():
         return range(n_classes)
     if kind == "discrete_uniform" and all(isinstance(v, Constant) for v in parameters):
         low, high = (int(np.min(v.data)) for v in parameters)

@@ -14,7 +14,7 @@ from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.labels import as_index
 from pymc_coresets.reading.units.observations_of_units import UnitModel
-from pymc_coresets.reading.user_model import copy_with_rows, data_of, settable_data
+from pymc_coresets.reading.user_model import copy_with_rows, data_of, labels_of, settable_data
 from pymc_coresets.rows.values import converted
 
 _OF_ROWS, _OF_LEVELS = "data ", "level data "  # prefixes: names may be those of other variables
@@ -125,7 +125,7 @@ def model_of_units(model: pm.Model, parts: Sequence[xr.Dataset]) -> pm.Model:
     of_rows = [name for key, (name, _) in first.items() if key.startswith(_OF_ROWS)]
     for name in of_rows:  # their own dimension may have labels, which nothing depends on
         for own in (copy.named_vars_to_dims.get(name) or ())[:1]:
-            if own is not None and copy.coords.get(own) is not None:
+            if own in labels_of(copy):
                 _resize(copy, own, list(range(len(every[name]))))
     return copy
 
@@ -168,14 +168,15 @@ def _containers(units: UnitModel) -> _Containers:
         See `kept_units`.
     """
     model, factor, n_rows = units.rows.snapshot.whole, units.factor, units.rows.n_obs
-    dim, names = units.level_dim, list(factor.names)
-    if dim is None or model.coords.get(dim) is None:
+    names = list(factor.names)
+    labelled = [dim for dim in units.level_dims if dim in labels_of(model)]
+    if not labelled:
         raise UnsupportedModelError(
             f"The levels of {names!r} have no labels, so that those of other rows cannot be told "
             'from them. Give them a dimension with labels: pm.Model(coords={"level": labels}), '
             'and dims="level" in place of shape=....'
         )
-    values = settable_data(model)
+    [dim], values = labelled, settable_data(model)
     of_levels = {n: _dims_of(model, n).index(dim) for n in values if dim in _dims_of(model, n)}
     of_rows = [n for n, v in values.items() if n not in of_levels and v.shape[:1] == (n_rows,)]
     single = np.array_equal(factor.level_of_row, np.arange(n_rows))  # levels are rows

@@ -1,5 +1,6 @@
 """Where rows look up values by the levels of factors, and which free variables these are."""
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, cast
 
@@ -26,33 +27,34 @@ class Factor(NamedTuple):
     lookups: list["Lookup"]
     entries: list[np.ndarray]  # of its table that each level has, for each lookup; -1 for none
 
-    def joined(self, other: "Factor") -> "Factor | None":
+    def joined(self, other: "Factor") -> "Iterator[Factor]":
         """Add the lookups of another factor of which each level is in one level of this, if it is.
 
         So it is for the same table in other rows, and for variables that some levels have.
         """
         at = {look.found for look in self.lookups}
         if not at.isdisjoint(look.found for look in other.lookups):
-            return None  # two indices of one table, as in walk[area, year]
+            return  # two indices of one table, as in walk[area, year]
         own, others = self.level_of_row, other.level_of_row
         both, lookups = (own >= 0) & (others >= 0), [*self.lookups, *other.lookups]
         tables = [{look.table for look in factor.lookups} for factor in (self, other)]
         if self.n_levels == other.n_levels and not tables[0].isdisjoint(tables[1]):
             if not np.array_equal(own[both], others[both]):
-                return None
+                return
             levels = np.maximum(own, others)
-            return Factor(levels, self.n_levels, lookups, [*self.entries, *other.entries])
+            yield Factor(levels, self.n_levels, lookups, [*self.entries, *other.entries])
+            return
         if not both.any() or (both != (others >= 0)).any():
-            return None
+            return
         pairs = np.unique(np.stack([own[both], others[both]]), axis=1)
         if any(len(np.unique(levels)) < len(levels) for levels in pairs):
-            return None
+            return
         without_rows = np.setdiff1d(np.arange(other.n_levels), pairs[1])
         same = np.concatenate([np.full(self.n_levels, -1), without_rows])
         same[pairs[0]] = pairs[1]
         entries = [np.append(e, np.full(len(without_rows), -1)) for e in self.entries]
         entries += [np.where(same < 0, -1, e[same]) for e in other.entries]
-        return Factor(own, len(same), lookups, entries)
+        yield Factor(own, len(same), lookups, entries)
 
 
 class Lookup(NamedTuple):
@@ -94,7 +96,7 @@ class Lookup(NamedTuple):
         if not columns:
             return spread(of_levels, sizes, axis)
         n_columns = of_levels.type.shape[columns[0]]
-        is_few = len(columns) == 1 and n_columns is not None and n_columns <= _FEW_COLUMNS
+        is_few = len(columns) == 1 and (n_columns or math.inf) <= _FEW_COLUMNS
         if is_few and of_levels.type.dtype.startswith("float"):
             return _of_columns(of_levels, sizes, axis, left, columns[0])
         levels = spread(ops.checked_tensor(pt.arange(sizes.shape[0])), sizes)
@@ -148,11 +150,10 @@ def lookups_of(observations: Observations) -> list[Factor]:
         for found in _lookups(node, of_rows):
             if parameters.isdisjoint(ancestors([found.table])):
                 continue
-            length = found.table.type.shape[found.axis]
-            row = of_rows[found.levels]
-            if length is not None and row.values.size:
+            row, length = of_rows[found.levels], found.table.type.shape[found.axis] or 0
+            if length and row.values.size:
                 levels = np.where(row.values < 0, row.values + length, row.values).astype(np.int64)
-                levels = levels if row.own is None else np.where(row.own, levels, -1)
+                levels = np.where(row.own, levels, -1)
                 key = length, levels.tobytes()
                 factor = factors.setdefault(key, Factor(levels, length, [], []))
                 factor.lookups.append(found)
@@ -164,10 +165,10 @@ def _joined(factors: list[Factor]) -> list[Factor]:
     """Join factors, the largest first."""
     found: list[Factor] = []
     for factor in sorted(factors, key=lambda f: -f.n_levels):
-        for i, other in enumerate(found):
-            if (both := other.joined(factor)) is not None:
-                found[i] = both
-                break
+        both = ((i, joint) for i, other in enumerate(found) for joint in other.joined(factor))
+        for i, joint in both:
+            found[i] = joint
+            break
         else:
             found.append(factor)
     return found

@@ -238,13 +238,14 @@ class UnitModel:
         of_rows = {field.name: getattr(base, field.name) for field in fields(base) if field.init}
         of_units = {
             "snapshot": replace(base.snapshot, integrated=frozenset(names)),
-            "dim": self.level_dim,
+            "dims": self.level_dims,
             "n_obs": len(levels),
             "parameters": {n: v for n, v in base.parameters.items() if n not in names},
             "loglik": loglik,
             "n_rows": pt.lscalar("n_rows"),
             "rows": tuple(own),
-            "positions": None if len(levels) == self.factor.n_levels else levels,
+            "positions": levels,
+            "n_data": self.factor.n_levels,
             "local": (),
             "reference": loglik,
             "sets": (),
@@ -354,14 +355,12 @@ class UnitModel:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
-    def level_dim(self) -> str | None:
-        """The name of the dimension that the variables have along their levels."""
+    def level_dims(self) -> tuple[str, ...]:
+        """The name of the dimension that the variables have along their levels, if it has one."""
         dims = self.rows.snapshot.whole.named_vars_to_dims
-        for part in self.factor.parts if self.factor.in_order else ():
-            own = dims.get(part.name) or ()
-            if part.axis < len(own) and own[part.axis] is not None:
-                return str(own[part.axis])
-        return None
+        parts = self.factor.parts if self.factor.in_order else ()
+        own = [d for part in parts for d in (dims.get(part.name) or ())[part.axis :][:1] if d]
+        return tuple(map(str, own[:1]))
 
 
 def normal_moments(n_units: int, n_dims: int) -> np.ndarray:
@@ -378,7 +377,7 @@ def normal_moments(n_units: int, n_dims: int) -> np.ndarray:
 
 def _at(row: RowArray, places: np.ndarray) -> RowArray:
     """Return an array of rows with some of them, or in another order."""
-    own = None if row.own is None else row.own[places]
+    own = np.broadcast_to(row.own, row.values.shape[row.axis])[places]
     return replace(row, values=np.take(row.values, places, axis=row.axis), own=own)
 
 

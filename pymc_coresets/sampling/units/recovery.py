@@ -28,6 +28,7 @@ from pymc_coresets.reading.folding import written_function
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.reading.units.observations_of_units import as_units
+from pymc_coresets.reading.user_model import labels_of
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.sampling.units.conditionals import Conditionals
@@ -308,18 +309,18 @@ class _LocalVariables:
 
     def numbers_of(self, levels: Sequence[object] | None) -> np.ndarray:
         """Return the numbers of levels, given their labels."""
-        n_levels, dim = self.factor.n_levels, self.observations.dim
         if levels is None:
             return self.levels
-        labels = None if dim is None else self.model.coords.get(dim)
-        every = range(n_levels) if labels is None else labels
+        labels, numbers = labels_of(self.model), range(self.factor.n_levels)
+        every = next((labels[d] for d in self.observations.dims if d in labels), numbers)
         has = set(self.levels.tolist())
         known = {label: i for i, label in enumerate(every) if i in has}
         missing = [level for level in levels if level not in known]
         if missing:
             raise InvalidOptionError(
                 f"levels={missing!r} are not among the {len(has):,} levels"
-                + (f" of {dim!r}." if dim else ".")
+                + "".join(f" of {dim!r}" for dim in self.observations.dims)
+                + "."
             )
         return np.array(sorted({known[level] for level in levels}), dtype=np.int64)
 
@@ -450,9 +451,9 @@ class _LocalVariables:
     def _axis(self, name: str) -> int | None:
         """Return the axis of a variable that has the levels."""
         dims = self.model.named_vars_to_dims.get(name) or ()
-        dim = self.observations.dim
-        if dim is not None and dim in dims:
-            return int(dims.index(dim))
+        for dim in self.observations.dims:
+            if dim in dims:
+                return int(dims.index(dim))
         if name in self.factor.names:
             return int(self.factor.entries_of(name, self.levels)[0])
         n_levels, shape = self.factor.n_levels, self._shapes[name]

@@ -126,7 +126,10 @@ class Draws:
         array([1., 2., 3., 4.])
         """
         found = _arrays(draws, shapes)
-        values = {name: _flat(name, found.get(name), shape) for name, shape in shapes.items()}
+        for name in shapes:
+            if name not in found:
+                raise InvalidDataError(f"The draws lack the free variable {name!r}.", topic="draws")
+        values = {name: _flat(name, found[name], shape) for name, shape in shapes.items()}
         for name, value in values.items():
             if not (isinstance(draws, Draws) or np.isfinite(value).all()):
                 raise InvalidDataError(
@@ -164,9 +167,7 @@ def _arrays(draws: DrawsLike, names: Iterable[str]) -> dict[str, np.ndarray]:
     return {n: np.asarray(draws[n]) for n in names if n in draws}
 
 
-def _flat(name: str, value: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
-    if value is None:
-        raise InvalidDataError(f"The draws lack the free variable {name!r}.", topic="draws")
+def _flat(name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     n_leading = value.ndim - len(shape)
     what = ""
     if value.dtype.kind not in "biuf":

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
+from types import MappingProxyType
 
 import numpy as np
 import pymc as pm
@@ -53,14 +54,27 @@ def parameter_inputs(
     >>> parameter_inputs(model)["beta"].type
     TensorType(float64, shape=(3,))
     """
-    free, graphs = model.free_RVs, list[Variable]()
-    for rv in free:
-        transform = model.rvs_to_transforms[rv] if rv.name in unconstrained else None
-        graphs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
+    free = model.free_RVs
+    graphs = [unconstrained_value(model, rv) if rv.name in unconstrained else rv for rv in free]
     return {
         rv.name: TensorType(_in_double(rv), shape=shape)(name=rv.name)
         for rv, shape in zip(free, shapes_of(graphs), strict=True)
     }
+
+
+def unconstrained_value(model: pm.Model, rv: Variable, *value: Variable) -> Variable:
+    """Return a free variable on its unconstrained scale; or a value of it, which may be given.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     sigma = pm.HalfNormal("sigma")
+    >>> float(unconstrained_value(model, sigma, pt.constant(np.e)).eval())
+    1.0
+    """
+    transform, [own, *_] = model.rvs_to_transforms[rv], [*value, rv]
+    return own if transform is None else transform.forward(own, *rv.owner.inputs)
 
 
 def shapes_of(variables: Sequence[Variable]) -> list[tuple[int, ...]]:
@@ -112,7 +126,7 @@ class PlainModel:
 def plain_model(
     model: pm.Model,
     names: Sequence[str],
-    row_inputs: Mapping[str, TensorVariable] | None = None,
+    row_inputs: Mapping[str, TensorVariable] = MappingProxyType({}),
     unconstrained: Collection[str] = (),
 ) -> PlainModel:
     """Express the terms' log-likelihoods and the deterministics by plain inputs and constant data.
@@ -174,7 +188,7 @@ def plain_model(
         else []
     )
     plain = [as_plain_tensor(g) for g in [*logps, *replaced]]
-    graphs = _with_constant_data(plain, inputs, row_inputs or {})
+    graphs = _with_constant_data(plain, inputs, row_inputs)
     named = dict(zip([v.name for v in (*observed, *others)], graphs, strict=True))
     _refuse_randomness({name: named[name] for name in names})
     return PlainModel(model, parameters, named)

@@ -1,8 +1,8 @@
 """Find a model's observations: its likelihood terms, their axis, and a pointwise log-likelihood."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pymc as pm
@@ -343,7 +343,8 @@ def _select(
     pushdown = Pushdown(plain.parameters.values(), layout.n_obs, prototypes.given)
     several = len(layout.sets) > 1
     terms = tuple(term for s in layout.sets for term in s.terms)
-    loglik = _stacked(layout, pushdown) if several else _of_terms(layout.sets[0], layout, pushdown)
+    every = partial(_of_terms, layout.sets[0].terms, layout, pushdown, pushdown.select)
+    loglik = _stacked(layout, pushdown) if several else every()
     entered = set[Variable]().union(*pushdown.written.values()) if allow_local else set()
     local = tuple(sorted(str(v.name) for v in {*pushdown.local, *layout.local, *entered}))
     if not allow_local:
@@ -401,18 +402,31 @@ def _stacked(layout: Layout, pushdown: Pushdown) -> TensorVariable:
     """
     numbers = np.repeat(np.arange(len(layout.sets)), [s.stop - s.start for s in layout.sets])
     which = pushdown.select(pt.constant(numbers, name=TERM_OF_ROW), 0)
-    first, *others = (_of_terms(s, layout, pushdown) for s in layout.sets)
+    first, *others = (
+        _of_terms(
+            s.terms,
+            layout,
+            pushdown,
+            partial(pushdown.select_entries, entries=s.entries(layout.n_obs)),
+        )
+        for s in layout.sets
+    )
     loglik = first
     for number, other in enumerate(others, start=1):
         loglik = pt.switch(pt.eq(which, number), other, loglik)
     return loglik
 
 
-def _of_terms(rows: RowSet, layout: Layout, pushdown: Pushdown) -> TensorVariable:
-    selected, entries = [], rows.entries(layout.n_obs)
-    for term in rows.terms:
+def _of_terms(
+    terms: Sequence[Term],
+    layout: Layout,
+    pushdown: Pushdown,
+    select: Callable[[TensorVariable, int], TensorVariable],
+) -> TensorVariable:
+    selected = []
+    for term in terms:
         n_before = len(pushdown.unselected)
-        graph = pushdown.select_entries(layout.terms[term.name].rows, term.axis, entries)
+        graph = select(layout.terms[term.name].rows, term.axis)
         refuse_entangled(layout.terms[term.name], pushdown.unselected[n_before:])
         selected.append((graph, term.axis))
     return sum_over_events(selected)

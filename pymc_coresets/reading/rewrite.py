@@ -1,6 +1,7 @@
 """Build the model in which a weighted potential over a few rows represents all observations."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pymc as pm
@@ -90,7 +91,8 @@ def coreset_model(
             f"There must be one weight for each of the {len(rows)} rows; the weights have shape "
             f"{weights.shape}."
         )
-    return _Rewrite(observations, rows, weights, quadratic).model()
+    others = {} if quadratic is None else {QUADRATIC: quadratic.potential()}
+    return _Rewrite(observations, rows, weights, others).model()
 
 
 def replace_terms(observations: Observations, potential: TensorVariable, name: str) -> pm.Model:
@@ -163,24 +165,24 @@ class _Rewrite:
         obs: Observations,
         rows: Rows,
         weights: np.ndarray,
-        quadratic: Quadratic | None = None,
+        others: Mapping[str, TensorVariable] = MappingProxyType({}),
     ) -> None:
-        self.obs, self.rows, self.quadratic = obs, rows, quadratic
+        self.obs, self.rows, self.others = obs, rows, others
         self.dims = {n: tuple(d) for n, d in obs.model.named_vars_to_dims.items() if d}
         self.fgraph, memo = pymc_api.fgraph_from_model(convertible(obs.model))
         self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
         self.weights = pytensor.shared(weights, name=WEIGHTS)
-        self.dim: str | None = None  # of the coreset, if it has one
+        self.along: tuple[str, ...] = ()  # dimension of the coreset, if it has one
         self.containers = obs.containers
 
     def model(self) -> pm.Model:
         kept = self._kept_outputs()
-        self.dim = self._coreset_dim(kept)
+        self.along = self._along(kept)
         selected_data = self._selected_data(kept)
         outputs = [
             *kept,
             *(self._named(name, shared) for name, shared in selected_data.items()),
-            pymc_api.model_named(self.weights, WEIGHTS, *([self.dim] if self.dim else [])),
+            pymc_api.model_named(self.weights, WEIGHTS, *self.along),
             *self._potentials(self._weighted()),
         ]
         model = self._converted(outputs, selected_data)
@@ -195,8 +197,7 @@ class _Rewrite:
         loglik = self.obs.loglik
         if isinstance(self.obs, UnitObservations):
             loglik = with_loops(loglik)
-        quadratic = {} if self.quadratic is None else {QUADRATIC: self.quadratic.potential()}
-        return {POTENTIAL: (self.weights * loglik).sum(), **quadratic}
+        return {POTENTIAL: (self.weights * loglik).sum(), **self.others}
 
     def _potentials(self, graphs: Mapping[str, TensorVariable]) -> list[Variable]:
         unweighted = self.obs.unweighted
@@ -207,10 +208,12 @@ class _Rewrite:
         ]
 
     def _converted(
-        self, outputs: list[Variable], selected_data: Mapping[str, SharedVariable] | None = None
+        self,
+        outputs: list[Variable],
+        selected_data: Mapping[str, SharedVariable] = MappingProxyType({}),
     ) -> pm.Model:
         fgraph = FunctionGraph(outputs=outputs, clone=False)
-        new = self._replacements(fgraph.variables, selected_data or {})
+        new = self._replacements(fgraph.variables, selected_data)
         fgraph.replace_all(list(new.items()), import_missing=True)
         pymc_api.set_coords(fgraph, *self._coords())
         model = converted_back(self.obs.model, fgraph, self._renamed)
@@ -259,14 +262,14 @@ class _Rewrite:
     def _has_rows(self, dims: Sequence[str | None]) -> bool:
         return bool(self.obs.dims) and set(self.obs.dims) <= set(dims)
 
-    def _coreset_dim(self, kept: Iterable[Variable]) -> str | None:
+    def _along(self, kept: Iterable[Variable]) -> tuple[str, ...]:
         """Return the coreset's dimension: the old one, unless all its rows are still in use."""
         if not self.obs.dims:
-            return None
+            return ()
         in_use = any(self._has_rows(self.dims.get(v.owner.op.name, ())) for v in kept)
         name = "_".join(self.obs.dims)
         # As long as the coreset, and not as the data.
-        return f"{name}_coreset" if in_use or len(self.obs.dims) > 1 else name
+        return (f"{name}_coreset" if in_use or len(self.obs.dims) > 1 else name,)
 
     def _selected_data(self, kept: Iterable[Variable]) -> dict[str, SharedVariable]:
         kept_names, selected = {v.owner.op.name for v in kept}, dict[str, SharedVariable]()
@@ -299,14 +302,14 @@ class _Rewrite:
             free = self.by_name[name]
             tensor = free.values if isinstance(free, XTensorVariable) else free
             new[variable] = tensor.astype(variable.type.dtype)
-        linked = {number: name for name, number in self.containers.items()}
+        numbers = {name: self.containers[name] for name in selected_data if name in self.containers}
+        linked = {number: selected_data[name] for name, number in numbers.items()}
         for i, row in enumerate(self.obs.inputs):
             if row.placeholder in used:
-                shared = selected_data.get(linked.get(i, ""))
-                shape = row.placeholder.type.shape
-                new[row.placeholder] = (
-                    _shared_rows(self._data(i), shape, f"{_ROW}{i}") if shared is None else shared
-                )
+                if i not in linked:
+                    shape = row.placeholder.type.shape
+                    linked[i] = _shared_rows(self._data(i), shape, f"{_ROW}{i}")
+                new[row.placeholder] = linked[i]
         return {old: variable for old, variable in new.items() if old in used}
 
     def _named(self, name: str, variable: Variable) -> Variable:
@@ -315,17 +318,17 @@ class _Rewrite:
         return named
 
     def _renamed(self, dims: Sequence[str | None]) -> tuple[str | None, ...]:
-        if self.dim is None or not self._has_rows(dims):
+        if not self.along or not self._has_rows(dims):
             return tuple(dims)
         if len(self.obs.dims) == 1:
-            return tuple(self.dim if d in self.obs.dims else d for d in dims)
-        return (self.dim, *(d for d in dims if d not in self.obs.dims))
+            return tuple(self.along[0] if d in self.obs.dims else d for d in dims)
+        return (*self.along, *(d for d in dims if d not in self.obs.dims))
 
     def _coords(self) -> tuple[pymc_api.Coords, dict[str, Variable]]:
         coords, lengths = pymc_api.coords_of(self.fgraph)
-        if self.dim is not None:
-            coords[self.dim] = self._labels(coords)
-            lengths[self.dim] = pytensor.shared(np.array(len(self.rows)), name=self.dim)
+        for dim in self.along:
+            coords[dim] = self._labels(coords)
+            lengths[dim] = pytensor.shared(np.array(len(self.rows)), name=dim)
         return coords, lengths
 
     def _labels(self, coords: Mapping[str, object]) -> tuple[object, ...] | None:
@@ -343,9 +346,7 @@ def _copies(graphs: Iterable[Variable]) -> list[Variable]:
     return copies
 
 
-def _shared_rows(
-    values: np.ndarray, shape: Sequence[int | None], name: str | None = None
-) -> SharedVariable:
+def _shared_rows(values: np.ndarray, shape: Sequence[int | None], name: str) -> SharedVariable:
     rows: SharedVariable = pytensor.shared(
         np.ascontiguousarray(values), name=name, shape=tuple(shape)
     )

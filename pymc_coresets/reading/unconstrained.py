@@ -25,7 +25,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, written_function
-from pymc_coresets.reading.graphs import as_plain_tensor
+from pymc_coresets.reading.graphs import as_plain_tensor, unconstrained_value
 
 
 class Unconstrained:
@@ -144,9 +144,7 @@ class Unconstrained:
         transformed = []
         for value in self.model.value_vars:
             rv = self.model.values_to_rvs[value]
-            transform = self.model.rvs_to_transforms[rv]
-            graph = free[rv] if transform is None else transform.forward(free[rv], *rv.owner.inputs)
-            transformed.append(graph)
+            transformed.append(unconstrained_value(self.model, rv, free[rv]))
         graphs = clone_replace(transformed, free)
         wide: dict[Variable, Variable] = {
             v: v.type.clone(dtype="float64")() for v in inputs if _is_single(v)

@@ -159,7 +159,8 @@ class LogLikelihood:
         observations, n_obs = self.observations, self.observations.n_obs
         rows, unit_rows = observations.rows, observations.unit_rows
         arrays = tuple(np.moveaxis(row.values, row.axis, 0) for row in rows)
-        kept, counts = None, observations.case_weights
+        kept: slice | np.ndarray = slice(None)
+        counts = observations.case_weights
         if unit_rows:
             if self.collapse:
                 numbers, first = numbered_units(unit_rows, not_derived(rows, arrays), n_obs)
@@ -168,7 +169,7 @@ class LogLikelihood:
         elif may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse:
             kept, counts = collapse_rows(arrays, n_obs)
         every = Rows(observations.positions, observations.case_weights, arrays, unit_rows)
-        some = every if kept is None else every.take(kept)
+        some = every.take(kept)
         return InMemoryRows(
             some.arrays, counts, some.positions, unit_rows=some.unit_rows, place=observations.place
         )

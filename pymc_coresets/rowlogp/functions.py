@@ -152,8 +152,8 @@ class Kernels:
             z = pt.moveaxis(x, -1, 0)
             at_z = density.at_values(x)
         else:
-            own = (inputs[CENTRE], inputs[FACTOR], x, inputs.get(MOMENTS))
-            around = placed(density, *own, straight=True)
+            moments = [inputs[name] for name in (MOMENTS,) if name in inputs]
+            around = placed(density, inputs[CENTRE], inputs[FACTOR], x, *moments, straight=True)
             columns = zip(*(each.columns for each in around), strict=True)
             z = pt.stack([pt.concatenate(own, axis=0) for own in columns])
             logs = (density.surface.at(each.columns) + each.log_share for each in around)
@@ -249,7 +249,7 @@ class Functions:
 
     def rest_beside(self, interface: TensorVariable) -> RestLogDensity:
         """Return `rest` with the coefficients of an interface, and keep it as `rest`."""
-        if self.rest.interface is not interface:
+        if self.rest.interface != (interface,):
             self._rests[:] = [RestLogDensity(self.observations, interface)]
         return self._rests[0]
 

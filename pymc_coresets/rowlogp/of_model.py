@@ -191,6 +191,10 @@ class RowsToRead:
         return find_observations(model, **(self.of_rows | {"allow_local": True}))
 
 
+#: The rows of a model, by default.
+EVERY_ROW = RowsToRead()
+
+
 def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
     """Return the log-likelihoods of units with the settings of an earlier build."""
     units = replace(units, n_modes=settings["n_modes"])
@@ -235,7 +239,7 @@ def full_model(model: object) -> pm.Model:
 
 def likelihood_of_model(
     model: pm.Model,
-    wanted: RowsToRead | None = None,
+    wanted: RowsToRead = EVERY_ROW,
     *,
     rng: np.random.Generator,
     watch: Callable[[int, int], None] | None = None,
@@ -268,7 +272,6 @@ def likelihood_of_model(
     >>> likelihood_of_model(model, rng=np.random.default_rng(1)).n_rows
     3
     """
-    wanted = RowsToRead() if wanted is None else wanted
     if wanted.rows is not None:
         return likelihood_of_rows(model, wanted, rng=rng, watch=watch, sampled=sampled)
     loglik = LogLikelihood(wanted.found_in(model))
@@ -385,7 +388,7 @@ def likelihood_of_rows(
 
 
 def likelihood_of_prototypes(
-    model: pm.Model, columns: Mapping[str, ColumnLike], wanted: RowsToRead | None = None
+    model: pm.Model, columns: Mapping[str, ColumnLike], wanted: RowsToRead = EVERY_ROW
 ) -> LogLikelihood:
     """Derive the log-likelihoods of a model that holds prototype rows, without reading any.
 
@@ -415,7 +418,6 @@ def likelihood_of_prototypes(
     >>> likelihood_of_prototypes(model, {"y": np.zeros(())}).n_rows
     10
     """
-    wanted = RowsToRead() if wanted is None else wanted
     if wanted.dim is not None and not isinstance(wanted.dim, str):
         raise InvalidOptionError(
             f"dim={wanted.dim!r}: rows=... has no cells. Pass a table with one row for each cell."
@@ -436,12 +438,11 @@ def _verify_others(
     loglik: LogLikelihood, wanted: RowsToRead, others: Rows, rng: np.random.Generator
 ) -> None:
     obs = loglik.observations
-    assert wanted.rows is not None  # as was read
     n_prototypes = obs.prototypes.n_rows
     data = {n: np.resize(v, (len(others), *v.shape[1:])) for n, v in obs.prototypes.values.items()}
     try:
         copy = copy_with_rows(obs.model, data | obs.by_name(others))
-        expected = reference_of(wanted.found_in(copy, wanted.rows.columns))
+        expected = reference_of(wanted.found_in(copy, required_source(wanted.rows).columns))
         near = points_near(obs.space, rng)
         values = expected(near)
     except (ValueError, TypeError, IndexError, UnsupportedModelError) as error:

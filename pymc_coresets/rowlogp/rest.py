@@ -65,7 +65,7 @@ class RestLogDensity:
     Parameters
     ----------
     observations : Observations
-    interface : TensorVariable of shape (p,), optional
+    *interface : TensorVariable of shape (p,)
         Coefficients of which a function is added, see `slopes`; a graph of
         ``observations.parameters``.
 
@@ -80,7 +80,7 @@ class RestLogDensity:
     (array([-0.9189]), array([[-1.]]))
     """
 
-    def __init__(self, observations: Observations, interface: TensorVariable | None = None) -> None:
+    def __init__(self, observations: Observations, *interface: TensorVariable) -> None:
         self.observations, self.interface = observations, interface
         self.space = observations.space
 
@@ -106,20 +106,18 @@ class RestLogDensity:
         return np.where(np.isfinite(total), total, -np.inf)
 
     def slopes(
-        self, points: np.ndarray, pull: np.ndarray | None = None
+        self, points: np.ndarray, pull: np.ndarray | float = 0.0
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the log-densities, and their gradients (n_points, D).
 
         Parameters
         ----------
         points : ndarray of shape (n_points, D)
-        pull : ndarray of shape (n_points, p), optional
+        pull : ndarray of shape (n_points, p), default 0
             Derivatives of a function of the coefficients, whose own gradient is added.
         """
-        pulls = []
-        if self.interface is not None:
-            width = self.interface.type.shape[0]
-            pulls = [np.zeros((len(points), width)) if pull is None else pull]
+        shapes = [(len(points), graph.type.shape[0]) for graph in self.interface]
+        pulls = [np.broadcast_to(pull, shape) for shape in shapes]
         values, gradients = self._with_slopes(points, *pulls)
         return values, gradients
 
@@ -133,8 +131,8 @@ class RestLogDensity:
         """A point, and the log-density and the coefficients there."""
         x = self.space.vector
         graphs = self.space.at(x, [rest_graph(self.observations)])
-        if self.interface is not None:
-            graphs += of_vector([self.interface], self.observations, x)
+        for graph in self.interface:
+            graphs += of_vector([graph], self.observations, x)
         return x, checked_tensors(simplified(graphs))
 
     @cached_property

@@ -175,8 +175,8 @@ def _out_of_range(obs: Observations, error: IndexError) -> InvalidDataError:
     codes = [int(number) for number in re.findall(r"index (-?\d+) is out of bounds", reason)]
     whole = [row for row in obs.rows if row.values.dtype.kind in "iu" and row.values.ndim == 1]
     found = [np.flatnonzero(np.isin(row.values, codes)) for row in whole]
-    bad = next((rows for rows in found if rows.size), None)
-    where = "" if bad is None else f" of {_named_rows(obs, bad)}"
+    bad = [rows for rows in found if rows.size]
+    where = "".join(f" of {_named_rows(obs, rows)}" for rows in bad[:1])
     return InvalidDataError(
         f"A code{where} asks for an entry that a variable does not have: {reason}. Codes count "
         "from 0: correct them, or give the variable more entries."

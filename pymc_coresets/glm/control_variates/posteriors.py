@@ -336,13 +336,12 @@ class Posteriors:
         """Return the precision of the posterior of a quadratic at a point."""
         sampler = self.sampler
         slopes = derivatives(sampler.rest.coefficients, x)
-        pull, change = None, abs(slopes - self.slopes).max()
+        pull, change = np.zeros((1, 1)), abs(slopes - self.slopes).max()
         if not change <= 1e-8 * abs(self.slopes).max():  # coefficients have curvatures of their own
             pull = quadratic.slopes_at(sampler.rest.coefficients(x[None]))
 
         def gradients(points: np.ndarray) -> np.ndarray:
-            pulls = None if pull is None else np.repeat(pull, len(points), axis=0)
-            return sampler.rest.slopes(points, pulls)[1]
+            return sampler.rest.slopes(points, pull)[1]
 
         return precision_near(slopes, gradients, quadratic.curvature, x)
 

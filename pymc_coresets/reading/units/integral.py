@@ -26,7 +26,7 @@ nodes that stay: ``grad L_g = E[grad h_g(z; theta) | y]``, Fisher's identity, by
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -193,7 +193,7 @@ def integrated(
     factor: TensorVariable,
     points: TensorVariable,
     log_weights: TensorVariable,
-    moments: TensorVariable | None = None,
+    *moments: TensorVariable,
 ) -> TensorVariable:
     """Return the graph of L_g, (n_units,), in nats.
 
@@ -208,12 +208,12 @@ def integrated(
     points : TensorVariable of shape (n_nodes, q)
     log_weights : TensorVariable of shape (n_nodes,)
         See `Nodes`.
-    moments : TensorVariable of shape (n_units, q, q + 2), optional
+    *moments : TensorVariable of shape (n_units, q, q + 2)
         With one mode, see `stretched`.
     """
     with compiling():
         logs, resolved, tails = [], [], []
-        for around in placed(units, centre, factor, points[:, None, :], moments):
+        for around in placed(units, centre, factor, points[:, None, :], *moments):
             at_nodes = units.surface.at(around.columns) + around.log_share + log_weights[:, None]
             logs.append(_where_known(at_nodes))
             tails.append(_Tail.of(disconnected(at_nodes), points))
@@ -322,8 +322,7 @@ def placed(
     centre: TensorVariable,
     factor: TensorVariable,
     x: TensorVariable,
-    moments: TensorVariable | None = None,
-    *,
+    *moments: TensorVariable,
     straight: bool = False,
 ) -> list[Places]:
     """Return units' variables at standardised places, around each of their modes.
@@ -343,9 +342,10 @@ def placed(
     several = centre.type.ndim == 3
     n_modes = int(centre.type.shape[1]) if several else 1
     roots, modes, found = [], [], []
-    away, volume = [x[:, :, j] for j in range(n_dims)], None
-    if moments is not None:
-        away, volume = stretched(away, moments, straight=straight)
+    away, volumes = [x[:, :, j] for j in range(n_dims)], list[TensorVariable]()
+    for of_units in moments:
+        away, volume = stretched(away, of_units, straight=straight)
+        volumes.append(volume)
     for m in range(n_modes):
         middle, width = (centre[:, m], factor[:, m]) if several else (centre, factor)
         outputs = [*map(checked_tensor, place.make_node(middle, width, *others).outputs)]
@@ -354,9 +354,7 @@ def placed(
         found.append([z[None] + step for z, step in zip(mode, steps, strict=True)])
         modes.append(mode)
         roots.append(root)
-    shares = [-root.log_determinant for root in roots]
-    if volume is not None:
-        shares = [share + volume for share in shares]
+    shares = [reduce(pt.add, volumes, -root.log_determinant) for root in roots]
     if several:
         shares = [
             share + log_shares(away, columns, modes, roots, m)

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 import pytensor.tensor as pt
+from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import checked_tensor
@@ -161,11 +162,8 @@ class UnitModel:
     def observations(
         self,
         rule: Rule,
-        centre: np.ndarray,
-        factor: np.ndarray,
-        moments: np.ndarray | None = None,
-        *,
-        at: np.ndarray | None = None,
+        *places: np.ndarray,
+        at: ArrayLike = (),
         node_error: float = np.nan,
     ) -> UnitObservations:
         """Return the log-likelihoods of the units: of one form, which is compiled once.
@@ -173,22 +171,19 @@ class UnitModel:
         Parameters
         ----------
         rule : Rule
-        centre : ndarray of shape (n_units, q), or (n_units, n_modes, q)
-            The mode, or modes, of each unit's variables, on their unconstrained scale.
-        factor : ndarray of shape (n_units, q, q), or (n_units, n_modes, q, q)
-            A lower triangular root of their covariance there.
-        moments : ndarray of shape (n_units, q, q + 2), optional
-            See `stretched`; by default those of normal densities.
-        at : ndarray of shape (D,), optional
+        *places : ndarray
+            The mode, or modes, of each unit's variables, on their unconstrained scale, of shape
+            (n_units, q), or (n_units, n_modes, q).  A lower triangular root of their covariance
+            there, (n_units, q, q), or (n_units, n_modes, q, q).  Moments, (n_units, q, q + 2), see
+            `stretched`; by default those of normal densities.
+        at : array_like of shape (D,), optional
             Where the shared variables are at which these are the modes.
         node_error : float
             See `UnitObservations`.
         """
         form, nodes = self.observations_at_zero, self.nodes(rule)
-        values = {CENTRE: centre, FACTOR: factor}
+        values = dict(zip((CENTRE, FACTOR, MOMENTS), places, strict=False))
         values |= {POINTS: nodes.points, LOG_WEIGHTS: nodes.log_weights}
-        if moments is not None:
-            values[MOMENTS] = moments
 
         def filled(arrays: Sequence[RowArray]) -> tuple[RowArray, ...]:
             return tuple(replace(a, values=values.get(a.name, a.values)) for a in arrays)
@@ -198,7 +193,7 @@ class UnitModel:
             rows=filled(form.rows),
             nodes=filled(form.nodes),
             rule=rule,
-            at=np.zeros(0) if at is None else at,
+            at=np.asarray(at, dtype=float),
             node_error=node_error,
         )
         found.keep_space(form.space)
@@ -217,8 +212,8 @@ class UnitModel:
         if self.factor.values:
             loglik = summed(self.density, middle, points)
         else:
-            around = moments if self.has_moments else None
-            loglik = integrated(self.density, middle, width, points, log_weights, around)
+            around = [moments] if self.has_moments else []
+            loglik = integrated(self.density, middle, width, points, log_weights, *around)
         levels, level_of_row = self.levels, self.factor.level_of_row
         order = np.argsort(level_of_row, kind="stable")
         unit_rows = self.density.unit_rows

@@ -501,11 +501,11 @@ class Placement(Op):
     def _part(self, given: Sequence[np.ndarray], which: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return what is given for some draws and units."""
         (factor, *others), draws, units = given, which[0], which[-1]
-        sizes = next((v for v, r in zip(others, self.roles, strict=True) if r.is_size), None)
         entries = {"units": units}
-        if sizes is not None:
-            chosen = np.isin(np.arange(len(sizes)), units)
-            entries["rows"] = np.flatnonzero(np.repeat(chosen, sizes))
+        for sizes, role in zip(others, self.roles, strict=True):
+            if role.is_size:
+                chosen = np.isin(np.arange(len(sizes)), units)
+                entries["rows"] = np.flatnonzero(np.repeat(chosen, sizes))
         found = [factor[units]]
         for value, role, more in zip(others, self.roles, self.batched, strict=True):
             if role.kind in entries:

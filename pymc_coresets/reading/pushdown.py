@@ -14,8 +14,9 @@ Where no rule is known the selection is made on the spot.  That is always correc
 still grows with N; :attr:`Pushdown.unselected` names these places.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple, cast
@@ -391,17 +392,20 @@ class Pushdown(KnownValues):
     def _plan_written(self, key: _Key, node: Apply) -> Iterator[Step[_Key]]:
         """Follow ``x[index].set(y)`` along the axis of the index, where that is data."""
         for found in () if self.row_inputs else written(node, key.axis, self):
-            entries = _entries(found, key)
-            needs = [*entries.written.values(), *entries.left]
+            has = found.places[key.rows.positions] >= 0
+            entries, left = _entries(found, key)
+            needs = (*entries.values(), *left)
             local = frozenset[Variable]().union(*(self._parameters_below(k) for k in needs))
-            yield self._join(key, entries, local)
+            if not local or self._of_levels:
+                mask = [_Key(pt.constant(has), 0, self._every)] if left else []
+                build = partial(_joined_from, key, list(entries), has)
+                yield Step((*entries.values(), *mask, *left), build)
+            else:
+                self._entered[key.variable] = local
+                yield self._look_up(key, local)
 
-    def _join(self, key: _Key, entries: "_Entries", local: frozenset[Variable]) -> Step[_Key]:
-        """Join entries; where parameters are among them, rows look these up, among data."""
-        if not local or self._of_levels:
-            mask = _Key(pt.constant(entries.has), 0, self._every)
-            return _joined_from(key, entries, [mask] if entries.left else [])
-        self._entered[key.variable] = local
+    def _look_up(self, key: _Key, local: frozenset[Variable]) -> Step[_Key]:
+        """Let rows look up parameters that are written among data."""
 
         def looked_up(built: list[TensorVariable]) -> TensorVariable:
             self.written.setdefault(describe(key.variable), set()).update(local)
@@ -449,62 +453,60 @@ class Pushdown(KnownValues):
         return cast(V, self._folded[variable])
 
 
-class _Entries(NamedTuple):
-    """Where entries of an array come from, of which some have been written: see `Assignment`.
+def _entries(found: Assignment, key: _Key) -> tuple[dict[tuple[int, ...], _Key], list[_Key]]:
+    """Return what is in each entry of an observation, by its index; and, if needed, in the others.
 
-    Attributes
+    Parameters
     ----------
-    has : ndarray of bool
-        Which have been, for each observation.
-    written : dict of tuple to _Key
-        What is in each entry of an observation, by its index.
-    left : list of _Key
-        The others, if there are any.
+    found : Assignment
+        An array into which entries have been written.
+    key : _Key
+        A selection from it.
     """
-
-    has: np.ndarray
-    written: dict[tuple[int, ...], _Key]
-    left: list[_Key]
-
-
-def _entries(found: Assignment, key: _Key) -> _Entries:
     rows = key.rows
     places = found.places[rows.positions]
-    has = places >= 0
-    parts = {}
+    has, parts = places >= 0, dict[tuple[int, ...], _Key]()
     for entry in np.ndindex(places.shape[1:]):
         own, at = has[(slice(None), *entry)], places[(slice(None), *entry)]
         if own.any():
             places_in_y = replace(rows.restricted(own), positions=np.where(own, at, 0))
             parts[entry] = _Key(found.y, key.axis, places_in_y)
-    lacking = ~has.reshape(len(has), -1).all(axis=1)
-    others = rows.restricted(lacking)
-    return _Entries(has, parts, [_Key(found.x, key.axis, others)] if others.own.any() else [])
+    others = rows.restricted(~has.reshape(len(has), -1).all(axis=1))
+    return parts, [_Key(found.x, key.axis, others)] if others.own.any() else []
 
 
-def _joined_from(key: _Key, entries: _Entries, mask: list[_Key]) -> Step[_Key]:
-    """Join what is written into the entries of observations with what is in the others."""
-    has = entries.has
+def _joined_from(
+    key: _Key, entries: Sequence[tuple[int, ...]], has: np.ndarray, built: list[TensorVariable]
+) -> TensorVariable:
+    """Join what is written into the entries of observations with what is in the others.
 
-    def build(built: list[TensorVariable]) -> TensorVariable:
-        columns = dict(zip(entries.written, built, strict=False))
-        flat = [columns.get(entry, built[0]) for entry in np.ndindex(has.shape[1:])]
-        joined = flat[0]
-        if has.ndim > 1:
-            after = key.axis + 1
-            stacked = pt.stack(flat, axis=after)
-            shape = [stacked.shape[i] for i in range(stacked.type.ndim)]
-            shape[after : after + 1] = has.shape[1:]
-            joined = stacked.reshape(shape)
-        if not entries.left:
-            return joined
-        is_written, x = built[-2:]
-        n_after = x.type.ndim - key.axis - has.ndim
-        order = [*["x"] * key.axis, *range(has.ndim), *["x"] * n_after]
-        chosen = pt.switch(is_written.dimshuffle(order), joined, x)
-        return checked_tensor(chosen.astype(key.variable.type.dtype))
-
-    return Step((*entries.written.values(), *mask, *entries.left), build)
+    Parameters
+    ----------
+    key : _Key
+        A selection from the array that they are written into.
+    entries : sequence of tuple of int
+        Indices of those that some observation has.
+    has : ndarray of bool
+        Which have been written, for each observation.
+    built : list of TensorVariable
+        The entries; and, if there are others, `has` and these.
+    """
+    columns = dict(zip(entries, built, strict=False))
+    flat = [columns.get(entry, built[0]) for entry in np.ndindex(has.shape[1:])]
+    joined = flat[0]
+    if has.ndim > 1:
+        after = key.axis + 1
+        stacked = pt.stack(flat, axis=after)
+        shape = [stacked.shape[i] for i in range(stacked.type.ndim)]
+        shape[after : after + 1] = has.shape[1:]
+        joined = stacked.reshape(shape)
+    if len(built) == len(entries):
+        return joined
+    is_written, x = built[-2:]
+    n_after = x.type.ndim - key.axis - has.ndim
+    order = [*["x"] * key.axis, *range(has.ndim), *["x"] * n_after]
+    chosen = pt.switch(is_written.dimshuffle(order), joined, x)
+    return checked_tensor(chosen.astype(key.variable.type.dtype))
 
 
 def _computable(variable: Variable) -> str:

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from pymc.logprob.utils import CheckParameterValue
 
-from pymc_coresets.reading.likelihood.row_terms import Series, addends_of
+from pymc_coresets.reading.likelihood.row_terms import addends_of
 from tests.modes import PLAIN_MODE
 
 N = 7
@@ -58,7 +58,7 @@ def value(graph):
 @pytest.mark.parametrize("name", [n for n, (_, _, lengths) in CASES.items() if lengths])
 def test_sums_add_up(name):
     total, axis, lengths = CASES[name]
-    parts = addends_of(total, Series(axis, N if axis else 0))
+    parts = addends_of(total, axis, N if axis else 0)
     found = [p.variable.type.shape[p.axes[0]] if p.axes else None for p in parts]
     assert sorted(found, key=str) == sorted(lengths, key=str)
     whole = value([total.sum(), *(part.variable.sum() for part in parts)])

@@ -21,21 +21,6 @@ from pymc_coresets.reading.known import KnownValues, reached
 from pymc_coresets.reading.selection_rules import input_axes
 
 
-class Series(NamedTuple):
-    """Where the terms of a sum are looked for.
-
-    Attributes
-    ----------
-    axis : int
-        The axis of the variable that they lie along.
-    length : int
-        Its length in the data; 0 if it is not known how many terms there can be.
-    """
-
-    axis: int
-    length: int = 0
-
-
 class Addend(NamedTuple):
     """One array of several whose sums add up to the whole.
 
@@ -159,8 +144,27 @@ def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm:
             f"The number of observations of {name!r} depends on the values of free variables: "
             "there are no rows to choose from. Give the data a fixed length."
         )
-    series = Series(axis, observed_length(plain.model, name, axis))
-    return _split(name, graph, series, plain.known)
+    length = observed_length(plain.model, name, axis)
+    addends = [
+        part
+        for addend in addends_of(graph, axis, length)
+        for part in _without_joints(addend, plain.known)
+    ]
+    n_rows = max(part.n_terms for part in addends)
+    if n_rows == 0:
+        return RowTerm(Term(name, axis, 0), graph)
+    rows = [part for part in addends if part.n_terms == n_rows]
+    rest = [part for part in addends if part.n_terms != n_rows]
+    n_others = sum(part.n_terms for part in rest)
+    others = f"the sum of {n_others} terms in {name!r} that are not rows"
+    return RowTerm(
+        Term(name, 0, n_rows),
+        sum_over_events([(part.variable, axis) for part in rows for axis in part.axes]),
+        is_sum=True,
+        first=max(length - n_rows, 0),
+        rest=tuple(_with_known_parts(total_of([part.variable]), plain.known) for part in rest),
+        grows=others if n_others > 100 else "",  # fewer terms cost next to nothing
+    )
 
 
 def observed_length(model: pm.Model, name: str, axis: int) -> int:
@@ -179,25 +183,6 @@ def observed_length(model: pm.Model, name: str, axis: int) -> int:
     value = model.rvs_to_values[variable]
     [shape] = values_of([(value.values if isinstance(value, ops.XTensorVariable) else value).shape])
     return int(shape[axis]) if axis < len(shape) else 0
-
-
-def _split(name: str, graph: TensorVariable, series: Series, known: KnownValues) -> RowTerm:
-    addends = [part for a in addends_of(graph, series) for part in _without_joints(a, known)]
-    n_rows = max(part.n_terms for part in addends)
-    if n_rows == 0:
-        return RowTerm(Term(name, series.axis, 0), graph)
-    rows = [part for part in addends if part.n_terms == n_rows]
-    rest = [part for part in addends if part.n_terms != n_rows]
-    n_others = sum(part.n_terms for part in rest)
-    others = f"the sum of {n_others} terms in {name!r} that are not rows"
-    return RowTerm(
-        Term(name, 0, n_rows),
-        sum_over_events([(part.variable, axis) for part in rows for axis in part.axes]),
-        is_sum=True,
-        first=max(series.length - n_rows, 0),
-        rest=tuple(_with_known_parts(total_of([part.variable]), known) for part in rest),
-        grows=others if n_others > 100 else "",  # fewer terms cost next to nothing
-    )
 
 
 def _without_joints(part: Addend, known: KnownValues) -> list[Addend]:
@@ -279,16 +264,19 @@ def _added(graphs: Sequence[TensorVariable]) -> TensorVariable:
     return ops.checked_tensor(pt.add(*graphs)) if len(graphs) > 1 else graphs[0]
 
 
-def addends_of(total: TensorVariable, series: Series) -> list[Addend]:
-    """Take a sum apart, as far as it is linear in reductions over the axis of the series.
+def addends_of(total: TensorVariable, axis: int, length: int = 0) -> list[Addend]:
+    """Take a sum apart, as far as it is linear in reductions over the axis of a series.
 
     Sums, differences, factors that all terms share, and parameter checks are passed.
 
     Parameters
     ----------
     total : TensorVariable
-        With fewer axes than `series` asks for: a number, or one for each of several series.
-    series : Series
+        Without that axis: a number, or one for each of several series.
+    axis : int
+        That of the variable along which the terms lie.
+    length : int, default 0
+        Its length in the data; 0 if it is not known how many terms there can be.
 
     Returns
     -------
@@ -299,16 +287,16 @@ def addends_of(total: TensorVariable, series: Series) -> list[Addend]:
     --------
     >>> x, s = pt.vector("x", shape=(5,)), pt.scalar("s")
     >>> total = -0.5 * pt.sqr(x / s).sum() - 5 * pt.log(s)
-    >>> [(part.axes, part.variable.type.shape) for part in addends_of(total, Series(0))]
+    >>> [(part.axes, part.variable.type.shape) for part in addends_of(total, 0)]
     [((0,), (5,)), ((), ())]
     """
     known: dict[Variable, list[Addend]] = {}  # terms that are linear in sums
     for node in ops.io_toposort([], [total]):
         variable = node.outputs[0]
-        shape = getattr(variable.type, "shape", (None,) * (series.axis + 1))
-        if len(shape) > series.axis and math.prod(n or 0 for n in shape) != 1:
+        shape = getattr(variable.type, "shape", (None,) * (axis + 1))
+        if len(shape) > axis and math.prod(n or 0 for n in shape) != 1:
             continue  # an array that has terms itself
-        found = list(_addends(node, series, known))
+        found = list(_addends(node, axis, length, known))
         if any(part.axes for part in found):
             known[variable] = found
     return _parts(total, known)
@@ -318,16 +306,16 @@ def _parts(variable: Variable, known: _Parts) -> list[Addend]:
     return known.get(variable) or [Addend(ops.checked_tensor(variable))]
 
 
-def _addends(node: Apply, series: Series, known: _Parts) -> Iterable[Addend]:
+def _addends(node: Apply, axis: int, length: int, known: _Parts) -> Iterable[Addend]:
     """List what the output of a node is the sum of; nothing if it is not linear in its inputs."""
     if not node.inputs:
         return []
     x, *others = cast(list[TensorVariable], node.inputs)  # its index may be scalars
     core = node.op.core_op if isinstance(node.op, ops.Blockwise) else node.op
-    if isinstance(core, ops.Dot) and node.outputs[0].type.shape == (1, 1) and series.axis == 0:
+    if isinstance(core, ops.Dot) and node.outputs[0].type.shape == (1, 1) and axis == 0:
         return [Addend(x.dimshuffle(1) * others[0].dimshuffle(0), (0,))]
     if isinstance(node.op, ops.Sum):
-        return [Addend(x, (axis,)) for axis in _axes_of_terms(node, series)] or _parts(x, known)
+        return [Addend(x, (a,)) for a in _axes_of_terms(node, axis, length)] or _parts(x, known)
     if isinstance(node.op, ops.DimShuffle):
         return _parts(x, known)
     if isinstance(node.op, ops.CheckAndRaise):
@@ -338,17 +326,17 @@ def _addends(node: Apply, series: Series, known: _Parts) -> Iterable[Addend]:
     return []
 
 
-def _axes_of_terms(node: Apply, series: Series) -> list[int]:
+def _axes_of_terms(node: Apply, axis: int, length: int) -> list[int]:
     """Return the axis that has the terms of a sum, if one has."""
     shape = node.inputs[0].type.shape
-    if len(shape) <= series.axis:
+    if len(shape) <= axis:
         return []
     axes = range(len(shape)) if node.op.axis is None else [a % len(shape) for a in node.op.axis]
-    longest = series.length or math.inf
+    longest = length or math.inf
     possible = [a for a in axes if 1 < (shape[a] or 0) <= longest]
-    best = sorted(possible, key=lambda a: (shape[a] != series.length, a != series.axis))
-    if series.axis > 0 and series.axis not in possible:
-        best = [a for a in best if shape[a] == series.length]  # or it is another series
+    best = sorted(possible, key=lambda a: (shape[a] != length, a != axis))
+    if axis > 0 and axis not in possible:
+        best = [a for a in best if shape[a] == length]  # or it is another series
     return best[:1]
 
 

@@ -177,6 +177,6 @@ def parts_of(logliks: Sequence[LogLikelihood], numbers: Positions) -> list[Part]
     parts, start = [], 0
     for loglik in logliks:
         own = numbers[(numbers >= start) & (numbers < start + loglik.n_rows)] - start
-        parts.append((loglik, loglik.observations.positions[own]))
+        parts.append((loglik, loglik.observations.positions_of(own)))
         start += loglik.n_rows
     return parts

@@ -216,7 +216,7 @@ def _held(
             if any(dims) or not array.ndim or name not in used:
                 return
             length = array.shape[axis]
-            if length != n_obs and (observations.n_data == n_obs or length <= positions[-1]):
+            if length != n_obs and (observations.is_whole or length <= positions[-1]):
                 return
             at = {axis: slice(None) if length == n_obs else positions}  # or the rows that are left
         arrays[name] = np.moveaxis(array, [*at], range(len(at)))[tuple(at.values())]

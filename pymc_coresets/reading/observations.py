@@ -191,6 +191,15 @@ class Observations:
                 found[source.name].append(number)
         return {str(name): numbers[0] for name, numbers in found.items() if len(numbers) == 1}
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no row of the data is left out: numbers are positions then, of any rows."""
+        return self.n_obs == self.n_data
+
+    def positions_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the positions in the user's data of observations, by their numbers."""
+        return numbers if self.is_whole else self.positions[numbers]
+
     def numbers_of(self, positions: np.ndarray) -> np.ndarray:
         """Return the numbers of observations by their positions in the user's data, all included.
 
@@ -201,14 +210,7 @@ class Observations:
         >>> find_observations(model).numbers_of(np.array([3, 4]))
         array([3, 4])
         """
-        numbers: np.ndarray = self._numbers[positions]
-        return numbers
-
-    @cached_property
-    def _numbers(self) -> np.ndarray:
-        numbers = np.full(self.n_data, -1)
-        numbers[self.positions] = np.arange(self.n_obs)
-        return numbers
+        return positions if self.is_whole else np.searchsorted(self.positions, positions)
 
     def by_name(self, rows: Rows) -> dict[str, np.ndarray]:
         """Return the data of rows by the names of their arrays."""

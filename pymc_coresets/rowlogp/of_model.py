@@ -423,7 +423,7 @@ def likelihood_of_prototypes(
             f"dim={wanted.dim!r}: rows=... has no cells. Pass a table with one row for each cell."
         )
     found = wanted.found_in(model, columns)
-    if found.n_obs < found.n_data:
+    if not found.is_whole:
         raise UnsupportedModelError(
             "Missing values of prototypes would be imputed, but those of other rows are unknown: "
             "leave these rows out."

@@ -363,7 +363,7 @@ def _all_never_finite(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
 def _named_rows(obs: Observations, rows: np.ndarray) -> str:
     if obs.sets and len(rows) <= _SHOWN:
         return ", ".join(obs.place(int(row)) for row in rows)
-    shown = ", ".join(map(str, obs.positions[rows][:_SHOWN]))
+    shown = ", ".join(map(str, obs.positions_of(rows)[:_SHOWN]))
     if len(rows) == 1:
         return f"row {shown}"
     return f"{len(rows)} rows ({shown}{', ...' if len(rows) > _SHOWN else ''})"

@@ -171,7 +171,7 @@ def axes_of(model: pm.Model, name: str, dim: tuple[str, ...]) -> tuple[int, ...]
             f"{name!r} has the dimensions {of_data!r}, not {lacking!r}: leave it out of "
             "observed=[...], or give it these dims."
         )
-    if name not in model.named_vars_to_dims or not dim:
+    if not model.named_vars_to_dims.get(name) or not dim:
         if len(dim) > 1 and of_data != dim:
             raise UnsupportedModelError(
                 f"{name!r} has missing values, and its cells are numbered along {of_data!r}: "

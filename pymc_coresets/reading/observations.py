@@ -345,8 +345,11 @@ def _select(
     pushdown = Pushdown(plain.parameters.values(), layout.n_obs, prototypes.given)
     several = len(layout.sets) > 1
     terms = tuple(term for s in layout.sets for term in s.terms)
-    every = partial(_of_terms, layout.sets[0].terms, layout, pushdown, pushdown.select)
-    loglik = _stacked(layout, pushdown) if several else every()
+    loglik = (
+        _stacked(layout, pushdown)
+        if several
+        else _of_terms(layout.sets[0].terms, layout, pushdown, pushdown.select)
+    )
     entered = set[Variable]().union(*pushdown.written.values()) if allow_local else set()
     local = tuple(sorted(str(v.name) for v in {*pushdown.local, *layout.local, *entered}))
     if not allow_local:
@@ -404,14 +407,11 @@ def _stacked(layout: Layout, pushdown: Pushdown) -> TensorVariable:
     """
     numbers = np.repeat(np.arange(len(layout.sets)), [s.stop - s.start for s in layout.sets])
     which = pushdown.select(pt.constant(numbers, name=TERM_OF_ROW), 0)
+    entries = [s.entries(layout.n_obs) for s in layout.sets]
+    selects = [partial(pushdown.select_entries, entries=own) for own in entries]
     first, *others = (
-        _of_terms(
-            s.terms,
-            layout,
-            pushdown,
-            partial(pushdown.select_entries, entries=s.entries(layout.n_obs)),
-        )
-        for s in layout.sets
+        _of_terms(s.terms, layout, pushdown, select)
+        for s, select in zip(layout.sets, selects, strict=True)
     )
     loglik = first
     for number, other in enumerate(others, start=1):

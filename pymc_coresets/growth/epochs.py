@@ -159,7 +159,7 @@ class Growth:
             last_chunk=KnownRows.among(pilot, 0),
             draws=draws,
             origin=nothing,
-            seen=PassSums.of_sums(nothing, None, rows.take(slice(0, 0)), Priorities()),
+            seen=PassSums.of_sums(nothing, np.zeros(0), rows.take(slice(0, 0)), Priorities()),
         )
         state = self._seen(unseen, rows, pilot.source)
         return replace(state, origin=state.seen.total, n_rows=pilot.n_rows)

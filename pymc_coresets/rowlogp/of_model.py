@@ -34,7 +34,7 @@ from pymc_coresets.rows.executors import HasSubmit, engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import required_source
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.rows.streamed import StreamedRows, unwatched
 from pymc_coresets.rows.values import Rows
 
 #: Which free variables are integrated out.
@@ -242,7 +242,7 @@ def likelihood_of_model(
     wanted: RowsToRead = EVERY_ROW,
     *,
     rng: np.random.Generator,
-    watch: Callable[[int, int], None] | None = None,
+    watch: Callable[[int, int], None] = unwatched,
     sampled: RowSamples | None = None,
 ) -> LogLikelihood:
     """Derive the log-likelihoods of a model, and compare them with PyMC.
@@ -329,7 +329,7 @@ def likelihood_of_rows(
     wanted: RowsToRead,
     *,
     rng: np.random.Generator,
-    watch: Callable[[int, int], None] | None = None,
+    watch: Callable[[int, int], None] = unwatched,
     sampled: RowSamples | None = None,
 ) -> LogLikelihood:
     """Derive the log-likelihoods of rows that lie elsewhere from a model with prototypes of them.

@@ -114,7 +114,7 @@ class Pool:
                 if work is None:
                     return self.executor.submit(_here, function, rows, task)
                 portion, found = rows.portion(task.chunks)
-                sent = packed((portion if found is None else portion.with_tables(found), task))
+                sent = packed((portion.with_tables(found), task))
                 n_bytes = len(work) + len(sent)
                 return self.executor.submit(perform, versions(), work, sent)
 
@@ -231,7 +231,7 @@ class Cluster:
         def submit(task: Task) -> Pending:
             portion, found = rows.portion(task.chunks, to_dask=True)
             sent = packed((portion, task))
-            tables = None if found is None else [list(map(self._computed, some)) for some in found]
+            tables = [list(map(self._computed, some)) for some in found]
             given = (versions(), work, sent, tables)
             future: Pending = self._dask.submitted(self.client, name, _in_a_worker, *given)
             return future
@@ -383,9 +383,7 @@ class Failure:
     deadly: bool = False
 
 
-def perform(
-    expected: Mapping[str, str], work: bytes, sent: bytes, tables: Sequence[object] | None = None
-) -> object:
+def perform(expected: Mapping[str, str], work: bytes, sent: bytes, *tables: object) -> object:
     """Process a task in another process.
 
     Parameters
@@ -396,8 +394,8 @@ def perform(
         The function; unpickled once for many tasks.
     sent : bytes
         The rows and the task.
-    tables : sequence, optional
-        Rows that a cluster holds.
+    *tables : sequence
+        Rows that a cluster holds, see `RowSource.with_tables`.
 
     Returns
     -------
@@ -413,8 +411,8 @@ def perform(
             )
         )
     rows, task = pickle.loads(sent)
-    if tables is not None:
-        rows = rows.with_tables(tables)
+    for held in tables:
+        rows = rows.with_tables(held)
     try:
         return _here(_unpacked(work), rows, task)
     except CoresetError as error:

@@ -228,19 +228,6 @@ class FirstReading:
                 )
 
 
-def extremes(array: np.ndarray) -> tuple[int, int] | None:
-    """Return the smallest and the largest of whole numbers or truth values; None for others.
-
-    Examples
-    --------
-    >>> extremes(np.array([3, 1, 2])), extremes(np.array([0.5]))
-    ((1, 3), None)
-    """
-    if array.dtype.kind not in "iub" or not array.size:
-        return None
-    return int(array.min()), int(array.max())
-
-
 def array_hash(array: np.ndarray) -> bytes:
     """Return an 8-byte hash of data.
 

@@ -258,8 +258,8 @@ class FirstRows:
     --------
     >>> rows = Rows(np.arange(3), np.ones(3))
     >>> first = FirstRows(rows, np.array([0.3, 0.1, 0.2]), 0.3, key=1)
-    >>> first.subsample(1, total=10.0).rows.positions, first.subsample(3, total=10.0)
-    (array([1]), None)
+    >>> first.subsample(1, total=10.0).rows.positions, first.has(1), first.has(3)
+    (array([1]), True, False)
     """
 
     rows: Rows
@@ -291,10 +291,20 @@ class FirstRows:
         here = np.flatnonzero(times <= limit)
         return cls(rows.take(here), times[here], min(limit, kept.limit), key)
 
-    def subsample(self, size: int, *, total: float) -> RowSample | None:
-        """Return the first `size` rows, of all with weight `total`; None if too few are kept."""
+    def has(self, size: int) -> bool:
+        """Whether the first `size` rows, and the time of the next, are among these."""
+        return smallest(self.times, size)[1] <= self.limit
+
+    def subsample(self, size: int, *, total: float) -> RowSample:
+        """Return the first `size` rows, of all with weight `total`, if these are here: see `has`.
+
+        Raises
+        ------
+        ValueError
+            If they are not.
+        """
         chosen, beyond = smallest(self.times, size)
         if beyond > self.limit:
-            return None
+            raise ValueError(f"{len(self.rows)} rows do not have the first {size} of all")
         rows = self.rows.take(chosen)
         return RowSample(rows=rows, weights=weights_of_first(rows.case_weights, beyond, total))

@@ -76,7 +76,8 @@ class InMemoryRows(RowBlocks):
         place: Callable[[int], str] = "observation {}".format,
     ) -> None:
         self._place = place
-        n_rows = len(arrays[0]) if positions is None else len(positions)
+        numbers = np.arange(len(arrays[0])) if positions is None else positions
+        n_rows = len(numbers)
         weights = np.ones(n_rows) if case_weights is None else np.asarray(case_weights, float)
         if weights.shape != (n_rows,) or not (weights >= 0).all() or not 0 < weights.sum() < np.inf:
             raise InvalidDataError(
@@ -84,7 +85,6 @@ class InMemoryRows(RowBlocks):
                 f"shape {weights.shape} and sum {weights.sum()}",
                 topic="rows-and-files",
             )
-        numbers = np.arange(n_rows) if positions is None else positions
         self.all = Rows(numbers, weights, tuple(arrays), unit_rows)
         self._total_weight = float(weights.sum())
 
@@ -141,9 +141,7 @@ class InMemoryRows(RowBlocks):
 
     def earliest(self, size: int, key: int) -> RowSample:
         """Return the first rows in the random order of a key, see `RowBlocks`."""
-        found = FirstRows.of(self.all, key).subsample(size, total=self.total_weight)
-        assert found is not None  # all rows are included
-        return found
+        return FirstRows.of(self.all, key).subsample(size, total=self.total_weight)
 
     def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
         """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""

@@ -54,7 +54,7 @@ class PassSums:
     def of(cls, values: NDArray[np.float64], rows: Rows, wanted: Priorities) -> Self:
         """Reduce log-likelihoods (n_draws, n_rows) of a block of rows, which are overwritten."""
         means = _centre_in_place(values)
-        norms = _deviations(values, means) if wanted.n_candidates else None
+        norms = _deviations(values, means) if wanted.n_candidates else np.zeros(len(rows))
         found = cls.of_sums(values @ rows.case_weights, norms, rows, wanted)
         if not (wanted.keeps_potentials and len(found.candidates)):
             return found
@@ -67,7 +67,7 @@ class PassSums:
     def of_sums(
         cls,
         total: NDArray[np.float64],
-        norms: NDArray[np.float64] | None,
+        norms: NDArray[np.float64],
         rows: Rows,
         wanted: Priorities,
     ) -> Self:
@@ -76,13 +76,12 @@ class PassSums:
         Parameters
         ----------
         total : ndarray of shape (n_draws,)
-        norms : ndarray of shape (len(rows),), or None
-            Standard deviations of the log-likelihoods over the draws, if candidates are wanted.
+        norms : ndarray of shape (len(rows),)
+            Standard deviations of the log-likelihoods over the draws; zeros select no candidates.
         rows : Rows
         wanted : Priorities
         """
-        keys = np.full(len(rows), np.inf) if norms is None else wanted.keys(rows, norms)
-        norms = np.zeros(len(rows)) if norms is None else norms
+        keys = wanted.keys(rows, norms)
         kept = np.flatnonzero(np.isfinite(keys))
         return cls(
             total=total,

@@ -99,6 +99,8 @@ class Priorities:
 
         Infinite for rows that do not vary, and for those that are not kept.
         """
+        if not self.n_candidates:
+            return np.full(len(rows), np.inf)
         scores = rows.case_weights * norms
         shares = scores / self.scale if self.scale > 0 else np.zeros_like(scores)
         chances = np.minimum(self.rate * (0.5 * shares + 0.5), self.certain)

@@ -25,6 +25,11 @@ from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows, converted, in_blocks
 
 
+def unwatched(n_rows: int, n_total: int) -> None:
+    """Show nothing of a reading of all rows."""
+    del n_rows, n_total
+
+
 @dataclass(frozen=True, eq=False)
 class StreamedRows(RowBlocks):
     """The columns that a model needs of rows that are read chunk by chunk.
@@ -42,7 +47,7 @@ class StreamedRows(RowBlocks):
     engine : Engine, optional
         Reads and evaluates the rows; by default, threads of this process.  Not included in pickles:
         unpickled rows use threads.
-    watch : callable, optional
+    watch : callable
         Called with the number of rows that a reading of all rows has finished, and N.
     initial_sample : FirstRows
         Rows that the first reading has kept, for samples with the same key.
@@ -64,7 +69,7 @@ class StreamedRows(RowBlocks):
     columns: Mapping[str, np.dtype]
     first: FirstReading | None = None
     engine: Engine = field(default_factory=Threads)
-    watch: Callable[[int, int], None] | None = None
+    watch: Callable[[int, int], None] = unwatched
     initial_sample: FirstRows = field(default_factory=FirstRows.none)
     start: int = 0
 
@@ -130,10 +135,10 @@ class StreamedRows(RowBlocks):
             )
         starts = [chunk.start for chunk in self.source.chunks[1:]]
         inside = np.split(positions, np.searchsorted(positions, starts))
-        tasks = self._tasks_given([some if len(some) else None for some in inside])
-        nothing = self.read(self.source.chunks[0]).take(slice(0, 0)) if not tasks else None
-        parts = self.engine.map(StreamedRows._rows_at, self, tasks)
-        return Rows.joined(list(parts)) if nothing is None else nothing
+        tasks = self._tasks_given([len(some) > 0 for some in inside], inside)
+        if not tasks:
+            return self.read(self.source.chunks[0]).take(slice(0, 0))
+        return Rows.joined(list(self.engine.map(StreamedRows._rows_at, self, tasks)))
 
     def examine(self, size: int = 0, *, key: int = 0) -> tuple[FirstReading, FirstRows]:
         """Read all columns of the source, and note ranges, problems and hashes.
@@ -159,23 +164,20 @@ class StreamedRows(RowBlocks):
 
     def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
         """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""
-        pairs = points_of_parts(points, self._heights)
-        tasks = self._tasks_given([(height, some) if len(some) else None for height, some in pairs])
+        pairs = list(points_of_parts(points, self._heights))
+        tasks = self._tasks_given([len(some) > 0 for _, some in pairs], pairs)
         parts = list(self.engine.map(StreamedRows._hit, self, tasks))
         counts = np.concatenate([counts for _, counts in parts])
         return Rows.joined([rows for rows, _ in parts]), counts
 
     def earliest(self, size: int, key: int) -> RowSample:
         """Return the first rows in the random order of a key, see `RowBlocks`."""
-        if self.initial_sample.key == key:
-            known = self.initial_sample.subsample(size, total=self.total_weight)
-            if known is not None:
-                return known
+        if self.initial_sample.key == key and self.initial_sample.has(size):
+            return self.initial_sample.subsample(size, total=self.total_weight)
         find = partial(StreamedRows._first_rows, size=size + 1, key=key)
         parts = self.engine.map(find, replace(self, columns={}), list(map(Task, self._runs)))
         first = FirstRows.joined(parts, size + 1)
         chosen = first.subsample(size, total=self.total_weight)
-        assert chosen is not None  # tasks would return more rows than there are to keep
         return replace(chosen, rows=self.at(chosen.rows.positions))
 
     @cached_property
@@ -223,23 +225,22 @@ class StreamedRows(RowBlocks):
         with paced("", self.n_rows, "rows") as count:
             for part, size in zip(parts, sizes, strict=True):
                 n_rows += size
-                if self.watch is not None:
-                    self.watch(n_rows, self.n_rows)
+                self.watch(n_rows, self.n_rows)
                 count(size)
                 yield part
 
-    def _tasks_given(self, given: Sequence[object]) -> list[Task]:
-        """Return tasks for the chunks that have an input, with these inputs."""
-        pairs = zip(self.source.chunks, given, strict=True)
+    def _tasks_given(self, is_read: Sequence[bool], given: Sequence[object]) -> list[Task]:
+        """Return tasks for the chunks that are read, with their inputs."""
+        every = zip(self.source.chunks, given, is_read, strict=True)
         used = [
-            [(c, some) for c, some in islice(pairs, len(run)) if some is not None]
+            [(c, some) for c, some, wanted in islice(every, len(run)) if wanted]
             for run in self._runs
         ]
         return [Task([c for c, _ in run], [some for _, some in run]) for run in used if run]
 
     def portion(
         self, chunks: Sequence[Chunk], *, to_dask: bool = False
-    ) -> tuple["StreamedRows", list[list[object]] | None]:
+    ) -> tuple["StreamedRows", list[list[object]]]:
         """Return the rows of some chunks in the form sent to other processes.
 
         See `RowSource.portion`.
@@ -414,8 +415,9 @@ class ExtendedRows(RowBlocks):
 
     def place(self, position: int) -> str:
         """Return the location of a row in the user's data, for messages."""
-        known = self.places.get(position)
-        return f"{self.new.place(position)} of the new rows" if known is None else known
+        if position in self.places:
+            return self.places[position]
+        return f"{self.new.place(position)} of the new rows"
 
     def holding(self, rows: Rows, columns: Mapping[str, np.dtype]) -> "ExtendedRows":
         """Return the same with other arrays of the old rows, and other columns of the new ones."""

@@ -437,7 +437,7 @@ class Workers:
 
 class Sent:
     def portion(self, chunks, *, to_dask=False):
-        return None, None
+        return None, []
 
 
 def mapped(deadly, tasks, monkeypatch):

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -296,11 +296,10 @@ def _tables_of_sizes(batches: Iterator[pa.RecordBatch], sizes: Sequence[int]) ->
     """
     held: list[pa.RecordBatch] = []
     for size in sizes:
-        while sum(batch.num_rows for batch in held) < size:
-            batch = next(batches, None)
-            if batch is None:
-                break
-            held.append(batch)
+        n_lacking = size - sum(batch.num_rows for batch in held)
+        while n_lacking > 0 and (more := list(islice(batches, 1))):
+            held += more
+            n_lacking -= more[0].num_rows
         if not held:
             return
         table = pa.Table.from_batches(held)

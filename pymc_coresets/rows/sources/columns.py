@@ -59,15 +59,15 @@ class Column:
     data : ndarray
         Numbers with the rows along the first axis, or positions in `categories`, with -1 for
         missing categories.
-    missing : ndarray of bool, optional
-        Which rows have no value; None if all have one.
+    missing : ndarray of int64
+        Numbers of the rows that have no value, in increasing order.
     categories : sequence, optional
         The distinct values of text or categories.
     """
 
     field: Field
     data: np.ndarray
-    missing: NDArray[np.bool_] | None = None
+    missing: NDArray[np.int64]
     categories: Sequence[Hashable] | None = None
 
     def __len__(self) -> int:
@@ -234,26 +234,27 @@ def read_column(column: AnyColumn) -> Column:
     --------
     >>> read_column(pd.array([3, None]))
     Column(field=Field(dtype=dtype('int64'), shape=(), refused=''), data=array([3, 0]),
-           missing=array([False,  True]), categories=None)
+           missing=array([1]), categories=None)
     """
     if isinstance(column, Column):
         return column
     if is_lazy(column):
         column = np.asanyarray(column[:])
-    field = column_field(column)
+    field, none = column_field(column), np.empty(0, np.int64)
     if library_of(column) == "pyarrow":
         return _of_arrow(column, field)
     if field.is_text:
         return _of_text(column, field)
     if isinstance(column, np.ndarray):
         mask = np.ma.getmask(column)
-        missing = None if mask is np.ma.nomask else mask.reshape(len(column), -1).any(axis=1)
-        filled = np.ma.filled(column, column.dtype.type(0)) if mask is not np.ma.nomask else column
-        return Column(field, np.asarray(filled), missing)
-    absent = np.asarray(column.isna())
-    if not absent.any():
-        return Column(field, column.to_numpy(field.dtype))
-    return Column(field, column.to_numpy(field.dtype, na_value=field.dtype.type(0)), absent)
+        if mask is np.ma.nomask:
+            return Column(field, np.asarray(column), none)
+        missing = np.flatnonzero(mask.reshape(len(column), -1).any(axis=1))
+        return Column(field, np.asarray(np.ma.filled(column, column.dtype.type(0))), missing)
+    missing = np.flatnonzero(column.isna())
+    if not missing.size:
+        return Column(field, column.to_numpy(field.dtype), none)
+    return Column(field, column.to_numpy(field.dtype, na_value=field.dtype.type(0)), missing)
 
 
 def _of_text(values: object, field: Field) -> Column:
@@ -262,8 +263,7 @@ def _of_text(values: object, field: Field) -> Column:
         mask, values = np.ma.getmaskarray(values), np.ma.getdata(values).astype(object)
         values[mask] = None
     codes, found = pd.factorize(values)
-    absent = codes < 0
-    return Column(field, codes, absent if absent.any() else None, list(found))
+    return Column(field, codes, np.flatnonzero(codes < 0), list(found))
 
 
 def _of_arrow(values: "pa.Array | pa.ChunkedArray", field: Field) -> Column:
@@ -272,7 +272,7 @@ def _of_arrow(values: "pa.Array | pa.ChunkedArray", field: Field) -> Column:
 
     if not isinstance(values, pa.ChunkedArray):
         values = pa.chunked_array([values])
-    missing = np.asarray(values.is_null()) if values.null_count else None
+    missing = np.flatnonzero(values.is_null()) if values.null_count else np.empty(0, np.int64)
     if field.is_text:  # each chunk of a file may have its own dictionary
         encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
         array = _in_one(encoded.unify_dictionaries())
@@ -426,10 +426,9 @@ def _named(pairs: Iterable[tuple[str, object]]) -> Table:
 
 
 def _length(column: AnyColumn) -> int | None:
-    shape = getattr(column, "shape", None)
-    if shape is None:
+    if not hasattr(column, "shape"):
         return len(column)
-    return shape[0] if shape else None
+    return column.shape[0] if column.shape else None
 
 
 def _as_held(column: AnyColumn) -> AnyColumn:

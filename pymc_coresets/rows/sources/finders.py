@@ -164,7 +164,7 @@ def open_iterable(source: object, kind: str = "iterable") -> Opened:
             "The source has no rows: it yields no chunks, or only empty ones.",
             topic="rows-and-files",
         )
-    if next(_iterated(source), None) is None:
+    if not any(True for _ in _iterated(source)):
         raise InvalidOptionError(
             "The source yields no chunk when it is read again, and the rows are read at least "
             "twice: pass a function that makes a new iterator each time."

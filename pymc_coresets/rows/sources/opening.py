@@ -298,7 +298,6 @@ def mappings_of(
     parts = _required_mapping("columns", columns, "columns", example)
     if not parts or not all(isinstance(name, str) for name in parts):
         raise InvalidOptionError(f"columns={columns!r}: each name must be that of a variable.")
-    labels = {} if labels is None else labels
     example = "{'carrier': ['AA', 'B6', 'DL']}"
     lists = _required_mapping(
         "labels", {} if labels is None else labels, "lists of labels", example

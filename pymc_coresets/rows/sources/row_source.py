@@ -18,7 +18,6 @@ from pymc_coresets.rows.first_reading import (
     FirstReading,
     all_finite,
     array_hash,
-    extremes,
     spaced,
 )
 from pymc_coresets.rows.memory import TASK_ROWS
@@ -223,7 +222,7 @@ class RowSource:
         Unlike `read`, this raises nothing for values that are missing or unseen (their codes are
         -1): they are listed in the `ChunkNotes`.
         """
-        decoded, weights, faults = self._decoded(chunk, self._mappings_of(None))
+        decoded, weights, faults = self._decoded(chunk, [*self._mappings.values()])
         with np.errstate(over="ignore", invalid="ignore"):
             total_weight = float(chunk.n_rows if weights is None else weights.sum())
         ranges, hashes = {}, {}
@@ -232,8 +231,8 @@ class RowSource:
             hashes[name] = array_hash(array)
             faults += found if all_finite(array) else [*found, *not_finite(mapping, array, found)]
             seen = array[array >= 0] if mapping.labels and found else array
-            if (range_ := extremes(seen)) is not None:
-                ranges[name] = range_
+            if seen.dtype.kind in "iub" and seen.size:
+                ranges[name] = int(seen.min()), int(seen.max())
         notes = ChunkNotes(
             start=chunk.start,
             n_rows=chunk.n_rows,
@@ -267,7 +266,7 @@ class RowSource:
 
     def portion(
         self, chunks: Sequence[Chunk], names: Collection[str], *, to_dask: bool = False
-    ) -> tuple[Self, list[list[object]] | None]:
+    ) -> tuple[Self, list[list[object]]]:
         """Return a source of some chunks and arrays, and of the case weights.
 
         Its pickle holds their paths and layout. Chunks that are not in files are included, see
@@ -277,13 +276,15 @@ class RowSource:
         parts = self._parts_of(mappings.values())
         portion = type(self)(self._reader, mappings, self._weight, chunks)
         if self._reader.in_files:
-            return portion, None
+            return portion, []
         read = chunks if parts else []  # empty if no array is needed
         sent = [self._reader.sent(chunk, parts, to_dask=to_dask) for chunk in read]
         return portion.with_tables([]), sent
 
     def with_tables(self, found: Sequence[Sequence[object]]) -> Self:
-        """Add the rows that were sent with a portion, computed."""
+        """Add the rows that were sent with a portion, computed; those of files were not."""
+        if self._reader.in_files:
+            return self
         starts = (chunk.start for chunk in self.chunks)
         find = partial(_sent, dict(zip(starts, found, strict=False)))
         return type(self)(
@@ -399,7 +400,7 @@ def decode(
         pieces, offset = [np.empty((0, *field.shape), mapping.column.dtype)], 0
         for table in tables:
             where = chunk.piece_at(min(offset, chunk.n_rows - 1))[0].where or chunk.where
-            column = _read(table.get(part), field, part, where)
+            column = _read(table, field, part, where)
             array, wrong = _codes(column, mapping.labels) if mapping.labels else _numbers(column)
             faults += [Fault(part, kind, rows + offset, value) for kind, rows, value in wrong]
             offset += len(array)
@@ -427,14 +428,14 @@ def not_finite(
     return faults
 
 
-def _read(values: object, expected: Field, part: str, where: str) -> Column:
-    if values is None:
+def _read(table: Table, expected: Field, part: str, where: str) -> Column:
+    if part not in table:
         raise InvalidDataError(
             f"{where} has no column {part!r}, which the first rows have.", topic="rows-and-files"
         )
-    found = column_field(values)
+    found = column_field(table[part])
     if found == expected:
-        column = read_column(values)
+        column = read_column(table[part])
         found = column.field  # Dask may have declared another type
     if found != expected:
         raise InvalidDataError(
@@ -447,11 +448,11 @@ def _read(values: object, expected: Field, part: str, where: str) -> Column:
 
 def _numbers(column: Column) -> tuple[np.ndarray, list[_Wrong]]:
     data = column.data.astype(column.field.dtype, copy=False)
-    if column.missing is None or not column.missing.any():
+    if not column.missing.size:
         return data, []
     data = data.copy()
     data[column.missing] = np.nan if data.dtype.kind == "f" else 0
-    return data, [("missing value", np.flatnonzero(column.missing), "")]
+    return data, [("missing value", column.missing, "")]
 
 
 def _codes(column: Column, labels: tuple[Hashable, ...]) -> tuple[NDArray[np.int64], list[_Wrong]]:
@@ -463,10 +464,9 @@ def _codes(column: Column, labels: tuple[Hashable, ...]) -> tuple[NDArray[np.int
     positions = {label: code for code, label in enumerate(labels)}
     table = [positions.get(category, -1) for category in categories]
     coded = np.array([*table, -1])[codes]  # -1, a missing value, takes the last
-    missing = np.zeros(len(codes), bool) if column.missing is None else column.missing
-    coded[missing] = -1
-    absent, unseen = np.flatnonzero(missing), np.flatnonzero((coded < 0) & ~missing)
+    unseen = np.setdiff1d(np.flatnonzero(coded < 0), column.missing, assume_unique=True)
+    coded[column.missing] = -1
     distinct = [repr(categories[code]) for code in pd.unique(codes[unseen])]
     shown = ", ".join([*distinct[:5], *(["..."] if len(distinct) > 5 else [])])
-    faults = [("missing value", absent, ""), ("unseen label", unseen, shown)]
+    faults = [("missing value", column.missing, ""), ("unseen label", unseen, shown)]
     return coded, [fault for fault in faults if fault[1].size]

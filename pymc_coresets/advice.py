@@ -9,7 +9,7 @@ import numpy as np
 
 from pymc_coresets.diagnostics.importance import KHAT_USELESS
 from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
-from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES
+from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES, has_several
 from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
 from pymc_coresets.exceptions import warn_user
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic, tolerance_of
@@ -74,8 +74,8 @@ def limitations(found: Outcome) -> Iterator[str]:
             "rows may have been chosen in the wrong places: reparametrise the model (for "
             "hierarchies, non-centred)."
         )
-    if solution.modes is not None and len(solution.modes) > 1:
-        seen = solution.modes.seen_by(None)
+    if has_several(solution.modes):
+        seen = solution.modes.listed
         every = seen.listed(range(seen.n_modes))
         yield f"The posterior has {seen.n_modes} modes: {every}. {BETWEEN_MODES}"
     if found.probes.most > (found.tolerance or TOLERANCE):
@@ -181,12 +181,13 @@ def with_informativeness(solution: Solution, loglik: LogLikelihood) -> Solution:
     """
     if solution.log_ratios is None or np.ptp(solution.log_ratios):
         return solution
-    draws = solution.proposal.draws if solution.draws is None else solution.draws
     weighted = Surrogate(loglik, solution.rows, solution.weights, solution.quadratic)
-    return replace(solution, is_uninformative=not np.ptp(weighted.loglik(draws)))
+    return replace(solution, is_uninformative=not np.ptp(weighted.loglik(solution.draws)))
 
 
-def certificate_of(solution: Solution, tolerance: float | None = None) -> Certificate | None:
+def certificate_of(
+    solution: Solution, tolerance: float | None = None, *, node_error: float = 0.0
+) -> Certificate | None:
     """Return what fresh draws say of a coreset; None if they were not made, or say nothing.
 
     Parameters
@@ -194,6 +195,8 @@ def certificate_of(solution: Solution, tolerance: float | None = None) -> Certif
     solution : Solution
     tolerance : float, optional
         What the method was asked for, in nats.
+    node_error : float
+        See `Certificate`.
 
     Examples
     --------
@@ -203,16 +206,17 @@ def certificate_of(solution: Solution, tolerance: float | None = None) -> Certif
     """
     if solution.certificate is None or solution.is_uninformative:
         return None
-    found: Certificate = solution.certificate
+    found: Certificate = replace(solution.certificate, node_error=node_error)
     if tolerance is not None:
         found = replace(found, tolerance=tolerance)
     if solution.modes is None:
         return found
-    draws = None if solution.draws is None else solution.draws.values
-    return replace(found, modes=solution.modes.seen_by(draws))
+    return replace(found, modes=solution.modes.seen_by(solution.draws.values))
 
 
-def decided_by(solution: Solution, tolerance: float | None = None) -> dict[str, Any]:
+def decided_by(
+    solution: Solution, tolerance: float | None = None, *, node_error: float = 0.0
+) -> dict[str, Any]:
     """Return the fields of a coreset that the method which chose its rows has decided.
 
     Parameters
@@ -220,6 +224,8 @@ def decided_by(solution: Solution, tolerance: float | None = None) -> dict[str, 
     solution : Solution
     tolerance : float, optional
         What the method was asked for, in nats.
+    node_error : float
+        See `Certificate`.
 
     Examples
     --------
@@ -235,7 +241,7 @@ def decided_by(solution: Solution, tolerance: float | None = None) -> dict[str, 
         "status": solution.status.value,
         "objective": solution.objective,
         "proposal": solution.proposal,
-        "certificate": certificate_of(solution, tolerance),
+        "certificate": certificate_of(solution, tolerance, node_error=node_error),
         "modes": solution.modes,
         "quadratic": solution.quadratic,
     }

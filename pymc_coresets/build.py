@@ -24,7 +24,8 @@ from pymc_coresets.advice import (
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.deadline import doing, forecasts_to, until
 from pymc_coresets.diagnostics.judging import TOLERANCE
-from pymc_coresets.diagnostics.lines import NO_PROBES
+from pymc_coresets.diagnostics.known_posterior import has_several
+from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
 from pymc_coresets.exceptions import (
     InvalidDataError,
     OutOfTimeError,
@@ -33,7 +34,7 @@ from pymc_coresets.exceptions import (
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates, has_quadratics
 from pymc_coresets.methods.exact_or_uniform import Exact
-from pymc_coresets.methods.job import DrawsWithReplacement, Job, Method, tolerance_of
+from pymc_coresets.methods.job import Job, Method, tolerance_of
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import whole_number
 from pymc_coresets.progress import Reporter
@@ -62,6 +63,7 @@ from pymc_coresets.sampling.units.centring import integrated_out
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.storage import history_dataset
+from pymc_coresets.weighted_rows import required_likelihood
 
 _CORRECTABLE = 0.5  # nats: importance weights keep six tenths of the draws
 
@@ -299,6 +301,7 @@ class _Construction(NamedTuple):
     size: int
     solution: Solution
     coreset: Coreset
+    probes: Probes = NO_PROBES
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -343,7 +346,7 @@ class Construction:
 
     def finished(self, found: _Construction) -> Coreset:
         """Return the coreset that was built, with its history; warn of what limits it."""
-        method, size, solution, coreset = found
+        method, size, solution, coreset, probes = found
         request, report, loglik = self.request, self.job.report, self.job.loglikelihood
         if not len(solution.rows) and solution.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
@@ -359,7 +362,7 @@ class Construction:
                 tolerance=wanted_tolerance(method, asked=asked_for),
                 counts=counts,
                 method=method,
-                probes=NO_PROBES if coreset.certificate is None else coreset.certificate.probes,
+                probes=probes,
             )
         )
         seconds = {f"seconds {part}": value for part, value in report.seconds.items()}
@@ -442,7 +445,7 @@ def _built(method: Method, job: Job[Draws], wanted: RowsToRead) -> _Construction
         found = method.run(job)
     solution = with_informativeness(required_solution(found, method, job.size), loglik)
     coreset = Coreset(
-        **decided_by(solution, tolerance_of(method)),
+        **decided_by(solution, tolerance_of(method), node_error=loglik.node_error),
         n_observations=max(loglik.n_rows, round(loglik.total_weight)),
         n_distinct=loglik.n_rows,
         method=method.name,
@@ -453,9 +456,6 @@ def _built(method: Method, job: Job[Draws], wanted: RowsToRead) -> _Construction
         loglikelihood=loglik,
         data=None if wanted.rows is None else kept_dataset(loglik, solution.rows, solution.weights),
     )
-    if coreset.certificate is not None:
-        certificate = replace(coreset.certificate, node_error=loglik.node_error)
-        coreset = replace(coreset, certificate=certificate)
     return _Construction(method, job.size, solution, coreset)
 
 
@@ -463,7 +463,7 @@ def _probed(construction: _Construction, job: Job[Draws]) -> _Construction:
     """Look beyond the draws by which a method has judged itself, if all rows are in memory."""
     coreset, draws = construction.coreset, construction.solution.draws
     certificate, loglik = coreset.certificate, job.loglikelihood
-    if certificate is None or certificate.probes.is_done or draws is None:
+    if certificate is None or construction.probes.is_done:
         return construction
     if loglik.source is not loglik.in_memory:
         return construction
@@ -476,7 +476,7 @@ def _probed(construction: _Construction, job: Job[Draws]) -> _Construction:
     ):
         found = probed(coreset.approximation, draws)
     coreset = replace(coreset, certificate=replace(certificate, probes=found))
-    return construction._replace(coreset=coreset)
+    return construction._replace(coreset=coreset, probes=found)
 
 
 def _built_by_itself(
@@ -505,7 +505,7 @@ def _built_by_itself(
             raise
         return first[0]
     certificate = other.coreset.certificate
-    if first and _has_several_modes(first[0]) and not _has_several_modes(other):
+    if first and has_several(first[0].coreset.modes) and not has_several(other.coreset.modes):
         return first[0]  # whose verdict names them
     return other if certificate is not None and certificate.negligible else [*first, other][0]
 
@@ -518,14 +518,9 @@ def _misses_a_part(found: _Construction) -> bool:
     if found.solution.status in {Status.INTERRUPTED, Status.OUT_OF_TIME}:
         return False
     # Up to 60 dimensions, rows alone are an answer where a quadratic is none.
-    if coreset.loglikelihood is None or coreset.loglikelihood.n_dims > 60:
+    if required_likelihood(coreset).n_dims > 60:
         return False
-    return _has_several_modes(found) or certificate.outside > certificate.tolerance
-
-
-def _has_several_modes(found: _Construction) -> bool:
-    modes = found.coreset.modes
-    return modes is not None and len(modes) > 1
+    return has_several(coreset.modes) or certificate.outside > certificate.tolerance
 
 
 def _read(
@@ -634,7 +629,7 @@ def _sized(
 ) -> tuple[Method, int]:
     """Return the largest number of rows; and `Exact` for ``"auto"`` if it need not choose."""
     n_obs = max(loglik.n_rows, round(loglik.total_weight))
-    repeats = isinstance(method, DrawsWithReplacement) and method.with_replacement
+    repeats = getattr(method, "with_replacement", False)
     most = n_obs if repeats else loglik.n_rows
     if "size" in given:
         limit = whole_number("size", given["size"], least=1, most=n_obs)

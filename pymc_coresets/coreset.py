@@ -14,7 +14,6 @@ import xarray as xr
 from pymc_coresets.ancestry import Ancestry, caveat_of
 from pymc_coresets.diagnostics.elpd import ElpdOfAllRows
 from pymc_coresets.diagnostics.judging import ENOUGH_ESS
-from pymc_coresets.diagnostics.verdicts import Verdict
 from pymc_coresets.display import as_html, as_text
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.methods.job import Method
@@ -59,9 +58,11 @@ from pymc_coresets.weighted_rows import (
     WeightedRows,
     chosen_rows,
     has_all_rows,
+    loglik_of_earlier,
     lost_levels,
     require_all_rows,
     required_likelihood,
+    verdict_of,
 )
 
 _IMPOSSIBLE = (
@@ -626,7 +627,7 @@ class Coreset(WeightedRows):
             replacement=self._posterior,
             impossible=_IMPOSSIBLE,
             remedy=_REMEDY,
-            earlier=self.earlier,
+            of_earlier=partial(loglik_of_earlier, self),
             has_all_rows=partial(has_all_rows, self),
             require_all_rows=partial(require_all_rows, self),
             groups={GROUP: stored_dataset(self)},
@@ -777,15 +778,11 @@ class Coreset(WeightedRows):
 
     # -- display and copies ------------------------------------------------------------------------
 
-    @property
-    def _verdict(self) -> Verdict | None:
-        return None if self.certificate is None else self.certificate.verdict
-
     def __repr__(self) -> str:
-        return as_text(type(self).__name__, self._verdict, facts_of(self))
+        return as_text(type(self).__name__, verdict_of(self), facts_of(self))
 
     def _repr_html_(self) -> str:
-        return as_html(type(self).__name__, self._verdict, facts_of(self))
+        return as_html(type(self).__name__, verdict_of(self), facts_of(self))
 
     __reduce__ = shared.pickled
     __copy__ = replace

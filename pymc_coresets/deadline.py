@@ -171,20 +171,20 @@ def paced(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     ...         count(1)
     """
     done, told = 0, False
-    first: tuple[int, float] | None = None  # which may have compiled functions
+    n_first, since = 0, 0.0  # those may have compiled functions
 
     def count(n: int) -> None:
-        nonlocal done, told, first
+        nonlocal done, told, n_first, since
         done += n
         if 0 < total <= done:
             return
         stop_if_late(f"{done:,} of {total:,} {unit}" if total else f"{done:,} {unit}")
         now = time.perf_counter()
-        if first is None:
-            first = (done, now) if done else None
-        elif total and not told and now - first[1] > _ENOUGH:
+        if not n_first:
+            n_first, since = done, now
+        elif total and not told and now - since > _ENOUGH:
             told = True
-            forecast((now - first[1]) * (total - done) / (done - first[0]))
+            forecast((now - since) * (total - done) / (done - n_first))
 
     with doing(what) if what else nullcontext():
         yield count

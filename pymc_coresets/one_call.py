@@ -9,7 +9,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pymc as pm
@@ -40,7 +40,7 @@ from pymc_coresets.exceptions import (
 )
 from pymc_coresets.glm.given_scales.exact_draws import drawn_given_scales, has_scales, may_be_normal
 from pymc_coresets.methods.exact_or_uniform import Exact
-from pymc_coresets.options import flag, generator, one_of, positive_number, whole_number
+from pymc_coresets.options import flag, generator, if_given, one_of, positive_number, whole_number
 from pymc_coresets.predictive.model_data import data_groups
 from pymc_coresets.progress import Reporter, tell
 from pymc_coresets.reading.graphs import shapes_of
@@ -102,13 +102,6 @@ _log = logging.getLogger(__name__)
 
 #: What to do if no coreset serves.
 type OnFailure = Literal["warn", "raise", "nuts"]
-
-
-class _Sizes(NamedTuple):
-    """How many draws of each chain, and how many chains, are wanted."""
-
-    draws: int
-    chains: int
 
 
 @dataclass(frozen=True)
@@ -264,12 +257,11 @@ def sample(
     ('Reliable', True)
     """
     one_of("on_failure", on_failure, get_args(OnFailure.__value__))
-    if nuts_sampler is not None:
-        one_of("nuts_sampler", nuts_sampler, get_args(NutsSampler.__value__))
-    sizes = _Sizes(
-        draws=whole_number("draws", draws, least=MIN_DRAWS),
-        chains=whole_number("chains", chains, least=1),
-    )
+    if_given(one_of, "nuts_sampler", nuts_sampler, choices=get_args(NutsSampler.__value__))
+    sizes = {
+        "draws": whole_number("draws", draws, least=MIN_DRAWS),
+        "chains": whole_number("chains", chains, least=1),
+    }
     elsewhere = build_options.get("rows") is not None
     if on_failure == "nuts" and elsewhere:
         raise InvalidOptionError(
@@ -293,7 +285,7 @@ def sample(
         is_left = on_failure != "raise" and time_budget is None and _left_to_nuts(request)
         try:
             with report.part("build"):
-                n_wanted = sizes.draws * sizes.chains
+                n_wanted = math.prod(sizes.values())
                 built = _built(request, n_wanted, with_all_units=not is_left)
             number = int(random_seed) if isinstance(random_seed, int | np.integer) else None
             with until(deadline, _NO_DRAWS):
@@ -315,7 +307,7 @@ def sample(
             limit = "" if time_budget is None else ", without a limit of time"
             tell(f"pm.sample takes all rows now{limit}. {failure}", show=show)
             with report.part("sample"):
-                drawn = _of_all_rows(full, own | sizes._asdict(), failure)
+                drawn = _of_all_rows(full, own | sizes, failure)
         elif failure and on_failure == "raise":
             raise CoresetError(failure, topic="draws")
     if failure and not takes_all:
@@ -485,11 +477,11 @@ def _around_mode(construction: Construction, n_wanted: int) -> AroundMode | None
 
 
 def _of_mode(
-    found: AroundMode, sizes: _Sizes, rng: np.random.Generator, report: Reporter
+    found: AroundMode, sizes: Mapping[str, int], rng: np.random.Generator, report: Reporter
 ) -> _Answer:
     """Resample weighted draws from around the mode."""
     with report.part("sample"):
-        idata = found.drawn(draws=sizes.draws, chains=sizes.chains, rng=rng.spawn(1)[0])
+        idata = found.drawn(**sizes, rng=rng.spawn(1)[0])
     weighed = idata["posterior"].attrs
     idata.attrs |= {name: weighed[name] for name in ("pareto_khat", "psis_ess")}
     source = f"{found.words}; no coreset was needed"
@@ -561,11 +553,11 @@ def _built_later(model: pm.Model, options: Mapping[str, Any]) -> Coreset:
 
 
 def _of_coreset(
-    coreset: Coreset, sizes: _Sizes, rng: np.random.Generator, report: Reporter
+    coreset: Coreset, sizes: Mapping[str, Any], rng: np.random.Generator, report: Reporter
 ) -> _Answer:
     """Sample a coreset, check the draws, and correct them if that is needed and enough."""
     with report.part("sample"):
-        idata = coreset.sample(random_seed=rng.spawn(1)[0], draws=sizes.draws, chains=sizes.chains)
+        idata = coreset.sample(random_seed=rng.spawn(1)[0], **sizes)
     with report.part("check"):
         drawn = _judged(coreset, idata, rng.spawn(1)[0])
     if drawn.certificate is not None:

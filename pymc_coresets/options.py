@@ -1,7 +1,7 @@
 """Checks of what users pass: whole numbers, positive numbers, flags, names, seeds."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from numbers import Real
 from operator import index
 from pathlib import Path
@@ -47,11 +47,10 @@ def whole_number(name: str, value: Any, *, least: int, most: int = _MOST) -> int
     (docs: troubleshooting#arguments)
     """
     try:
-        whole = None if isinstance(value, bool | np.bool_) else index(value)
-    except TypeError:
-        whole = None
-    if whole is None:
-        raise InvalidOptionError(f"{name}={value!r} must be a whole number.")
+        number: Any = "True or False" if isinstance(value, bool | np.bool_) else value
+        whole = index(number)
+    except TypeError as error:
+        raise InvalidOptionError(f"{name}={value!r} must be a whole number.") from error
     if whole < least and most == _MOST:
         raise InvalidOptionError(f"{name}={whole} must be at least {least}.")
     if not least <= whole <= most:
@@ -101,15 +100,20 @@ def positive_number(name: str, value: object, *, below: float = math.inf) -> flo
     return number
 
 
-def whole_number_or_none(name: str, value: object, *, least: int) -> int | None:
-    """Return ``value`` as an int, see `whole_number`; or None, if the user gave none.
+def if_given[T](
+    check: Callable[..., T],
+    name: str,
+    value: object,
+    **limits: Any,  # noqa: ANN401
+) -> T | None:
+    """Return an optional ``value`` as one of the checks here does; or None, if the user gave none.
 
     Examples
     --------
-    >>> whole_number_or_none("draws", None, least=30), whole_number_or_none("draws", 40, least=30)
-    (None, 40)
+    >>> [if_given(whole_number, "draws", value, least=30) for value in (None, 40)]
+    [None, 40]
     """
-    return None if value is None else whole_number(name, value, least=least)
+    return None if value is None else check(name, value, **limits)
 
 
 def flag(name: str, value: object) -> bool:
@@ -174,6 +178,17 @@ def one_of(name: str, value: object, choices: Collection[str]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise InvalidOptionError(f"{name}={value!r} must be one of {list(choices)!r}.")
     return value
+
+
+def flag_or(name: str, value: object, usual: bool) -> bool:  # noqa: FBT001
+    """Return ``value`` as a bool, see `flag`; or what is usual, if the user gave none.
+
+    Examples
+    --------
+    >>> flag_or("progressbar", None, True), flag_or("progressbar", False, True)
+    (True, False)
+    """
+    return usual if value is None else flag(name, value)
 
 
 def names_of(name: str, value: object) -> str | list[str] | None:

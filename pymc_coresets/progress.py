@@ -227,17 +227,18 @@ def if_it_takes_long(
     ...     count(10)
     """
     done, begun = 0, time.monotonic()
-    bar: Callable[[int], None] | None = None
+    bars: list[Callable[[int], None]] = []  # one, if it takes long
     with ExitStack() as stack, paced(name, total, unit) as step:
 
         def count(n: int) -> None:
-            nonlocal done, bar
+            nonlocal done
             done += n
             step(n)
-            if bar is None and show and done < total and time.monotonic() - begun > 2.0:
+            if show and not bars and done < total and time.monotonic() - begun > 2.0:
                 report = stack.enter_context(Reporter(show=True))
-                bar, n = stack.enter_context(report.passes(name, total, unit=unit)), done
-            if bar is not None:
+                bars.append(stack.enter_context(report.passes(name, total, unit=unit)))
+                n = done
+            for bar in bars:
                 bar(n)
 
         yield count

@@ -11,7 +11,7 @@ from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.exact_or_uniform import Exact
-from pymc_coresets.methods.job import HasTolerance, Method
+from pymc_coresets.methods.job import Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.optional import has_room, module_of
 from pymc_coresets.options import flag, generator, positive_number
@@ -88,12 +88,14 @@ class Request:
     ) -> "Request":
         """Check the arguments of `build_coreset`; all others are those of `RowsToRead`."""
         options: dict[str, Any] = {"size": size, "tolerance": tolerance, "time_budget": time_budget}
-        options |= {"weighting": weighting, "rows": None if reading["rows"] is None else "..."}
+        options |= {"weighting": weighting, "rows": reading["rows"]}
         given = {name: value for name, value in options.items() if value is not None}
+        if "rows" in given:
+            given["rows"] = "..."  # for messages
         if "weighting" in given:
             weighting_of(weighting)
         return cls(
-            method=configured(asked_method(method, others=True), given),
+            method=configured(asked_method(method, ["auto", *known_methods()], others=True), given),
             name=named_method(method),
             given=given,
             reading=RowsToRead(**reading),
@@ -136,7 +138,7 @@ def known_methods() -> Mapping[str, type[Method]]:
 
 def asked_method(
     method: object,
-    names: Collection[str] | None = None,
+    names: Collection[str],
     *,
     others: bool = False,
 ) -> Any:  # noqa: ANN401 - the options of one of these, or another `Method`
@@ -145,8 +147,8 @@ def asked_method(
     Parameters
     ----------
     method : str or Method
-    names : collection of str, optional
-        The methods that may be asked for; by default all of the package.
+    names : collection of str
+        The methods that may be asked for.
     others : bool, default False
         Whether any other object will do that has the members of a `Method`.
 
@@ -157,12 +159,11 @@ def asked_method(
 
     Examples
     --------
-    >>> asked_method("uniform")
+    >>> asked_method("uniform", ["uniform"])
     Uniform()
     """
-    known: dict[str, type[Method]] = {"auto": RiemannianPursuit, **known_methods()}
-    if names is not None:
-        known = {name: known[name] for name in names if name in known}
+    every: dict[str, type[Method]] = {"auto": RiemannianPursuit, **known_methods()}
+    known = {name: every[name] for name in names if name in every}
     if isinstance(method, str) and method in known:
         return known[method]()
     if isinstance(method, tuple(known.values())):
@@ -234,7 +235,7 @@ def configured(method: Method, given: Mapping[str, object]) -> Method:
     if "tolerance" not in given:
         return method
     tolerance = positive_number("tolerance", given["tolerance"])
-    if not (is_dataclass(method) and isinstance(method, HasTolerance)):
+    if not (is_dataclass(method) and hasattr(method, "tolerance")):
         raise InvalidOptionError(
             f"method={method.name!r} accepts a tolerance, but is no dataclass with this field."
         )

@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -224,6 +224,20 @@ def stored_dataset(coreset: WeightedRows) -> xr.Dataset:
     return xr.Dataset(columns, attrs=attrs)
 
 
+def _groups_of_modes(modes: Modes, _: WeightedRows) -> dict[str, xr.Dataset]:
+    found = {"modes": modes.positions.assign_attrs(modes.attrs), "modes_sds": modes.sds}
+    return {name: _renamed(one, _ROW, _ROW_OF_MODEL) for name, one in found.items()}
+
+
+#: The groups of fields that not all coresets have.
+_GROUPS_OF: dict[str, Callable[[Any, WeightedRows], dict[str, xr.Dataset]]] = {
+    "data": lambda data, _: {"rows": data},
+    "quadratic": lambda quadratic, _: {"quadratic": quadratic.stored},
+    "modes": _groups_of_modes,
+    "proposal": lambda known, own: {"proposal": stored_proposal(known, own.loglikelihood)},
+}
+
+
 def stored_tree(coreset: WeightedRows) -> xr.DataTree:
     """Return a coreset as the tree that is written to its file, with digests of its data.
 
@@ -231,19 +245,15 @@ def stored_tree(coreset: WeightedRows) -> xr.DataTree:
     ----------
     coreset : WeightedRows
     """
-    known = coreset.loglikelihood is not None and coreset.built_from is None
-    hashes = digests_of(coreset) if known else coreset.built_from
-    dataset = stored_dataset(coreset).assign_attrs({} if hashes is None else asdict(hashes))
-    groups = {GROUP: dataset, "history": coreset.history}
-    if coreset.data is not None:
-        groups["rows"] = coreset.data
-    if coreset.quadratic is not None:
-        groups["quadratic"] = coreset.quadratic.stored
-    if (modes := coreset.modes) is not None:
-        found = {"modes": modes.positions.assign_attrs(modes.attrs), "modes_sds": modes.sds}
-        groups |= {name: _renamed(one, _ROW, _ROW_OF_MODEL) for name, one in found.items()}
-    if coreset.proposal is not None:
-        groups["proposal"] = stored_proposal(coreset.proposal, coreset.loglikelihood)
+    hashes = {}
+    if coreset.built_from is not None:
+        hashes = asdict(coreset.built_from)
+    elif coreset.loglikelihood is not None:
+        hashes = asdict(digests_of(coreset))
+    groups = {GROUP: stored_dataset(coreset).assign_attrs(hashes), "history": coreset.history}
+    for field, groups_of in _GROUPS_OF.items():
+        if (part := getattr(coreset, field)) is not None:
+            groups |= groups_of(part, coreset)
     tree = xr.DataTree.from_dict(groups)
     tree.attrs["n_observations"] = coreset.n_observations
     return tree

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
+from pymc_coresets.diagnostics.verdicts import Verdict
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, Hierarchy
 from pymc_coresets.reading.draws import Draws
@@ -97,6 +98,11 @@ def required_likelihood(coreset: WeightedRows) -> LogLikelihood:
     return coreset.loglikelihood
 
 
+def verdict_of(coreset: WeightedRows) -> Verdict | None:
+    """Return the verdict of a coreset's certificate; None if it has none."""
+    return None if coreset.certificate is None else coreset.certificate.verdict
+
+
 def chosen_rows(coreset: WeightedRows) -> Rows:
     """Return the rows of a coreset with their data.
 
@@ -123,6 +129,13 @@ def has_all_rows(coreset: WeightedRows) -> bool:
     if coreset.data is not None:
         pairs += zip(every.arrays, chosen_rows(coreset).arrays, strict=True)
     return all(np.array_equal(one, other) for one, other in pairs)
+
+
+def loglik_of_earlier(coreset: WeightedRows, draws: Draws) -> np.ndarray:
+    """Return the log-likelihood at draws of the coreset that one was extended from: (n_draws,)."""
+    if coreset.earlier is None:
+        return np.zeros(draws.n_draws)
+    return coreset.earlier.at_draws(required_likelihood(coreset).observations, draws)
 
 
 def require_all_rows(coreset: WeightedRows) -> None:

@@ -17,7 +17,7 @@ from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, wanted_ess
 from pymc_coresets.diagnostics.judging import ENOUGH_ESS, MIN_ESS, TOLERANCE
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, Chains, require_own
 from pymc_coresets.exceptions import warn_user
-from pymc_coresets.options import generator, whole_number
+from pymc_coresets.options import generator, if_given, whole_number
 from pymc_coresets.predictive.approximate_posterior import HasApproximatePosterior
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -38,8 +38,7 @@ def loo(
 ) -> ElpdOfAllRows:
     """Estimate the leave-one-out predictive density of all rows, see `Coreset.loo`."""
     own = result.approximation
-    if observations is not None:
-        observations = whole_number("observations", observations, least=2)
+    n_left = if_given(whole_number, "observations", observations, least=2)
     ess, key = wanted_ess(ess), random_key(generator(random_seed))
     own.require_all_rows()
     idata = require_own(idata, "loo()", own.groups)
@@ -50,7 +49,7 @@ def loo(
         own.parts,
         draws,
         evaluated,
-        observations=observations,
+        observations=math.inf if n_left is None else n_left,
         key=key,
         remedy=own.remedy,
         removal=Removal(own, draws, evaluated),
@@ -62,7 +61,7 @@ def elpd_of_rows(
     draws: Draws,
     found: EvaluatedDraws,
     *,
-    observations: int | None,
+    observations: float,
     key: int,
     remedy: str,
     removal: Removal | None = None,
@@ -80,8 +79,8 @@ def elpd_of_rows(
         The chains one after the other.
     found : EvaluatedDraws
         Importance weights that correct them to the full posterior.
-    observations : int or None
-        Size of the sample; None for all rows.
+    observations : int or inf
+        Size of the sample; infinite for all rows.
     key : int
         Key of the random numbers that choose the sample.
     remedy : str
@@ -128,15 +127,15 @@ def elpd_of_rows(
     logliks = [loglik.collapsed(collapse=False) for loglik in logliks]
     n_rows = sum(loglik.n_rows for loglik in logliks)
     sampled = certain = _subsample(n_rows, observations, key)
-    surrogate = None
-    if len(sampled) < n_rows:
+    is_sample = len(sampled) < n_rows
+    if is_sample:
         surrogate = ElpdSurrogate.of(logliks, draws, found.smoothed.weights.ravel())
         certain = surrogate.certain(len(sampled))
     numbers = np.union1d(sampled, certain)
     represented = np.where(np.isin(numbers, certain), 1.0, n_rows / len(sampled))
     by_weights = LeaveOneOut.of(parts_of(logliks, numbers), draws, found, represented)
     left = _removed(by_weights, found, removal, remedy)
-    exact = left.as_surrogate() if surrogate is None else surrogate
+    exact = surrogate if is_sample else left.as_surrogate()
     exact = exact.with_known(certain, left.elpd[represented == 1], left.gain[represented == 1])
     of_sample = np.searchsorted(numbers, sampled)
     elpd, parameters = (
@@ -242,10 +241,11 @@ def units_of(logliks: Sequence[LogLikelihood]) -> str:
     return f"{n_units:,} units of several rows (grouping {zlib.crc32(rows):08x})"
 
 
-def _subsample(n_rows: int, size: int | None, key: int) -> Positions:
+def _subsample(n_rows: int, size: float, key: int) -> Positions:
     """Return the numbers of a simple random sample: the same for all models of as many rows."""
-    if size is None or size >= n_rows:
+    if size >= n_rows:
         return np.arange(n_rows)
-    sampled: Positions = np.argpartition(numbers_of(np.arange(n_rows), key), size)[:size]
+    n = int(size)
+    sampled: Positions = np.argpartition(numbers_of(np.arange(n_rows), key), n)[:n]
     sampled.sort()
     return sampled

@@ -132,10 +132,10 @@ class LeaveOneOut:
         rows = [(loglik, loglik.source.at(one)) for loglik, one in (every[i] for i in numbers)]
         elpd, gain, khat = self.elpd.copy(), self.gain.copy(), self.khat.copy()
         influences, weights = self.influences.copy(), _Weights(removal.found)
-        for i, row, new in zip(numbers, rows, removal.without(rows, self.good_k), strict=True):
-            if new is None or new.khat > self.good_k:
+        for number, new in removal.without(rows, self.good_k).items():
+            if new.khat > self.good_k:
                 continue
-            f = removal.at_draws(row)
+            i, f = numbers[number], removal.at_draws(rows[number])
             old = weights.without(f)[-1] + weights.of_mean(f)
             influences += self.represented[i] * self.counts[i] * (new.influences - old)
             gain[i] += elpd[i] - new.elpd

@@ -53,11 +53,11 @@ def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     >>> plot_weights(coreset).get_ylabel()
     'weight'
     """
-    _require_coreset_and_axes(coreset, ax)
+    _require_coreset(coreset)
     weights = np.sort(coreset.weights)[::-1]
     if not weights.size:
         raise InvalidDataError("the coreset has no weights to plot: build one with size >= 1.")
-    ax = _new_axes() if ax is None else ax
+    ax = _given_or_new(ax)
     edges = np.arange(weights.size + 1) + 0.5
     ax.stairs(weights, edges, fill=True, color=_BLUE, alpha=0.25)
     ax.stairs(weights, edges, baseline=None, color=_BLUE, lw=1.5)
@@ -115,7 +115,7 @@ def plot_history(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     >>> plot_history(coreset).get_yscale()
     'log'
     """
-    _require_coreset_and_axes(coreset, ax)
+    _require_coreset(coreset)
     x, label_of_x = coreset.history["size"].to_numpy(), "size of the coreset (rows)"
     if (np.diff(x) < 0).any():
         x, label_of_x = np.arange(len(x)), "round"
@@ -131,7 +131,7 @@ def plot_history(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
             f"Nothing to plot: method={coreset.method!r} recorded no positive objective. "
             "plot_weights shows the weights; check() measures the divergence of any coreset."
         )
-    ax = _new_axes() if ax is None else ax
+    ax = _given_or_new(ax)
     n_points = 0
     for name, values in curves.items():
         shown = values > 0
@@ -209,17 +209,20 @@ def plot_comparison(
     return figure
 
 
-def _require_coreset_and_axes(coreset: object, ax: object) -> None:
+def _require_coreset(coreset: object) -> None:
     if not isinstance(coreset, WeightedRows):
         raise InvalidOptionError(
             f"coreset is a {type(coreset).__name__}, but must be what build_coreset returned."
         )
-    if ax is not None and not isinstance(ax, Axes):
+
+
+def _given_or_new(ax: Axes | None) -> Axes:
+    """Return the axes to plot on."""
+    if ax is None:
+        return plt.subplots(figsize=(7.2, 4.2), layout="constrained")[1]
+    if not isinstance(ax, Axes):
         raise InvalidOptionError(f"ax is a {type(ax).__name__}, but must be Matplotlib's Axes.")
-
-
-def _new_axes() -> Axes:
-    return plt.subplots(figsize=(7.2, 4.2), layout="constrained")[1]
+    return ax
 
 
 def _tidied(ax: Axes) -> Axes:

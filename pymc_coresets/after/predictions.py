@@ -10,11 +10,8 @@ from pytensor.graph import Variable
 
 from pymc_coresets.diagnostics.posterior_draws import Chains, draws_tree, thinned
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
-from pymc_coresets.predictive.approximate_posterior import (
-    ApproximatePosterior,
-    HasApproximatePosterior,
-)
+from pymc_coresets.options import flag_or, generator, names_of, one_of, whole_number
+from pymc_coresets.predictive.approximate_posterior import HasApproximatePosterior
 from pymc_coresets.predictive.forward import (
     Predictions,
     forward_graphs,
@@ -22,14 +19,14 @@ from pymc_coresets.predictive.forward import (
     with_missing,
 )
 from pymc_coresets.predictive.model_data import (
-    FilledModel,
+    HeldRows,
     fill_with,
     filled_with_own,
     used_by_value,
 )
 from pymc_coresets.predictive.new_levels import refuse_lost, with_levels_of
 from pymc_coresets.reading.likelihood.prototypes import row_dims
-from pymc_coresets.reading.user_model import copy_with_rows, given_model
+from pymc_coresets.reading.user_model import ModelSnapshot, copy_with_rows, given_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -69,25 +66,30 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
         )
     rng = generator(random_seed)
     key = random_key(rng)
-    show = own.progressbar if progressbar is None else flag("progressbar", progressbar)
+    show = flag_or("progressbar", progressbar, own.progressbar)
     if draws is not None:
         idata = thinned(idata, whole_number("draws", draws, least=1))
     idata = draws_tree(idata)
+    snapshot, its_own = own.parts[0].observations.snapshot, rows is None and model is None
     if model is None:
         idata = with_missing(own.complete(idata, rng), own, rng=rng)
-    its_own = rows is None and model is None
-    snapshot = own.parts[0].observations.snapshot
-    if its_own:
-        snapshot.unchanged(_CHANGED)
-    copy = copy_with_rows(snapshot.whole if model is None else given_model(model), {})
-    if model is not None:
+        if its_own:
+            snapshot.unchanged(_CHANGED)
+        copy = copy_with_rows(snapshot.whole, {})
+    else:
+        copy = copy_with_rows(given_model(model), {})
         refuse_lost(copy, idata, own.lost)
         idata = with_levels_of(copy, idata, rng)
     names = [names] if isinstance(names, str) else names or predicted_names(copy)
     graphs = forward_graphs(copy, names, means=means)
-    filled = _filled(own, copy, graphs, rows, model)
+    filled = filled_with_own(own, copy) if its_own else HeldRows()
+    if rows is not None:
+        new = rows if isinstance(rows, RowSource) else open_rows(rows)
+        if model is None:
+            _require_same_data(snapshot, copy, graphs, new)
+        filled = fill_with(copy, new, graphs)
     wanted = Predictions(
-        model=copy, graphs=graphs, chains=Chains(idata), key=key, means=means, filled=filled
+        model=copy, graphs=graphs, chains=Chains(idata), key=key, means=means, rows=filled
     )
     if to is not None:
         for block in wanted.blocks(progressbar=show):
@@ -99,20 +101,11 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     return xr.DataTree.from_dict(groups)
 
 
-def _filled(
-    own: ApproximatePosterior,
-    copy: pm.Model,
-    graphs: Mapping[str, Variable],
-    rows: RowSource | Mapping[str, object] | None,
-    model: pm.Model | None,
-) -> FilledModel | None:
-    """Prepare a copy of a model for new rows, or for its own; None if it holds them already."""
-    if rows is None:
-        return filled_with_own(own, copy) if model is None else None
-    rows = rows if isinstance(rows, RowSource) else open_rows(rows)
-    snapshot, columns = own.parts[0].observations.snapshot, rows.columns
-    others = set(snapshot.changed).difference(columns, row_dims(copy, columns))
+def _require_same_data(
+    snapshot: ModelSnapshot, copy: pm.Model, graphs: Mapping[str, Variable], rows: RowSource
+) -> None:
+    """Refuse a model with other data than the coreset's, besides those that new rows replace."""
+    others = set(snapshot.changed).difference(rows.columns, row_dims(copy, rows.columns))
     used = used_by_value(copy, graphs)
-    if model is None and any(n not in copy.named_vars or copy[n] in used for n in others):
-        snapshot.unchanged(_CHANGED)  # other data than those in the new rows
-    return fill_with(copy, rows, graphs)
+    if any(n not in copy.named_vars or copy[n] in used for n in others):
+        snapshot.unchanged(_CHANGED)

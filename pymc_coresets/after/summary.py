@@ -1,10 +1,11 @@
 """A table that compares the rows of a coreset with all rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain, count
-from typing import Any, NamedTuple, Self
+from operator import getitem
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,7 +52,7 @@ class Columns(NamedTuple):
     names : sequence of str
         Of the rows' arrays.
     axes : mapping of str to sequence
-        Labels of the entries along each axis of an array but the first; None if they are
+        Labels of the entries along each axis of an array but the first; those of other arrays are
         numbered.
     labels : mapping of str to sequence
         Of the columns that hold positions in them.
@@ -64,17 +65,17 @@ class Columns(NamedTuple):
     """
 
     names: Sequence[str]
-    axes: Mapping[str, Sequence[Labels | None]]
+    axes: Mapping[str, Sequence[Labels]]
     labels: Mapping[str, Labels]
 
     def of(self, rows: Rows) -> dict[str, Values]:
         """Return the columns of some rows."""
         found = {}
         for name, array in zip(self.names, rows.arrays, strict=True):
-            given = [*self.axes.get(name, ()), *[None] * array.ndim]
+            named = self.axes.get(name, ())
+            given = [*named, *map(range, array.shape[1 + len(named) :])]
             for entry in np.ndindex(*array.shape[1:]):
-                pairs = zip(entry, given, strict=False)
-                known = [str(i if at is None else at[i]) for i, at in pairs]
+                known = [str(at[i]) for i, at in zip(entry, given, strict=True)]
                 column = f"{name}[{', '.join(known)}]" if known else name
                 found[column] = array[(slice(None), *entry)]
         return found
@@ -132,9 +133,14 @@ def columns_of_model(observations: Observations) -> tuple[Columns, InMemoryRows]
 
 def columns_of_rows(observations: Observations) -> Columns:
     """Return the columns of rows from elsewhere, of which a model holds prototypes."""
-    model, names = observations.model, [row.name for row in observations.rows]
-    dims = {name: model.named_vars_to_dims.get(name, ())[1:] for name in names}
-    axes = {n: [dim and model.coords.get(dim) for dim in found] for n, found in dims.items()}
+    names, axes = [row.name for row in observations.rows], {}
+    for row in observations.rows:
+        lengths = np.moveaxis(row.values, row.axis, 0).shape[1:]
+        dims = observations.model.named_vars_to_dims.get(row.name, ())[1:]
+        axes[row.name] = [
+            labels_of_dim(observations, dim) if dim else range(length)
+            for dim, length in zip(dims, lengths, strict=True)
+        ]
     return Columns(names, axes, dict(labels_of_lookups(observations).values()))
 
 
@@ -201,13 +207,13 @@ def _coefficients(observations: Observations, row: RowArray) -> list[str]:
 
 def _held(
     observations: Observations, codes: Mapping[str, Values], positions: Values
-) -> tuple[dict[str, Values], dict[str, list[Labels | None]]]:
+) -> tuple[dict[str, Values], dict[str, list[Labels]]]:
     """Return containers and outcomes by rows, and the labels of their other axes."""
     model, n_obs = observations.model, observations.n_obs
     sources = [row.source for row in observations.rows]
     used = {variable.name for variable in ancestors(sources) if variable.name}
     arrays: dict[str, Values] = {}
-    axes: dict[str, list[Labels | None]] = {}
+    axes: dict[str, list[Labels]] = {}
 
     def add(name: str, array: Values, axis: int = 0) -> None:
         dims = [*(model.named_vars_to_dims.get(name) or ()), *[None] * array.ndim][: array.ndim]
@@ -220,7 +226,11 @@ def _held(
                 return
             at = {axis: slice(None) if length == n_obs else positions}  # or the rows that are left
         arrays[name] = np.moveaxis(array, [*at], range(len(at)))[tuple(at.values())]
-        axes[name] = [dim and model.coords.get(dim) for i, dim in enumerate(dims) if i not in at]
+        axes[name] = [
+            labels_of_dim(observations, dim) if dim else range(array.shape[i])
+            for i, dim in enumerate(dims)
+            if i not in at
+        ]
 
     for variable in observations.snapshot.live.data_vars:  # in the user's order
         add(variable.name, data_of(model[variable.name]))
@@ -249,10 +259,6 @@ class ColumnSums:
         The mean, and the sum of squared differences from it.
     ends : (float, float)
         The smallest and the largest value.
-    labels : sequence or None
-        Labels that the values are positions of.
-    counts : pandas.Series or None
-        The mass of each label, or whole number; None of numbers that are no classes.
 
     Examples
     --------
@@ -266,12 +272,10 @@ class ColumnSums:
     mean: float
     squares: float
     ends: tuple[float, float]
-    labels: Labels | None = None
-    counts: pd.Series | None = None
 
     @classmethod
-    def of(cls, values: Values, masses: Floats, labels: Labels | None = None) -> Self:
-        """Add up some rows.
+    def of(cls, values: Values, masses: Floats, labels: Labels | None = None) -> "ColumnSums":
+        """Add up some rows; of positions, and whole numbers that may be classes, a `ClassSums`.
 
         Parameters
         ----------
@@ -291,27 +295,34 @@ class ColumnSums:
         x, masses = values[known].astype(np.float64), masses[known]
         n_rows = float(masses.sum())
         mean = float(masses @ x) / n_rows if n_rows else 0.0
-        counts = None
-        if labels is not None or values.dtype.kind in "iub":
-            codes = x.astype(np.int64) if labels is None else x.astype(np.int64) % len(labels)
-            counts = _few(pd.Series(masses).groupby(codes).sum(), labels)
         ends = float(x.min(initial=np.inf)), float(x.max(initial=-np.inf))
-        return cls(n_rows, mean, float(masses @ (x - mean) ** 2), ends, labels, counts)
+        numbers = ColumnSums(n_rows, mean, float(masses @ (x - mean) ** 2), ends)
+        if labels is not None:
+            counts = pd.Series(masses).groupby(x.astype(np.int64) % len(labels)).sum()
+            return numbers.by_class(counts, partial(getitem, labels), np.inf)
+        if values.dtype.kind not in "iub":
+            return numbers
+        # Whole numbers within a range of 20 are counted, as classes of outcomes are.
+        return numbers.by_class(pd.Series(masses).groupby(x.astype(np.int64)).sum(), int, 20)
+
+    def by_class(
+        self, counts: pd.Series, label_of: Callable[[int], object], below: float
+    ) -> "ColumnSums":
+        """Return the same with the mass of each class, if their numbers lie close enough."""
+        if len(counts) and np.ptp(counts.index) >= below:
+            return self
+        own = (self.n_rows, self.mean, self.squares, self.ends)
+        return ClassSums(*own, counts, label_of, below)
 
     def __add__(self, other: "ColumnSums") -> "ColumnSums":
         """Return the column of these rows and others (Chan, Golub and LeVeque 1983)."""
         n_rows, shift = self.n_rows + other.n_rows, other.mean - self.mean
         share = other.n_rows / n_rows if n_rows else 0.0
-        counts = None
-        if self.counts is not None and other.counts is not None:
-            counts = _few(self.counts.add(other.counts, fill_value=0.0), self.labels)
         return ColumnSums(
             n_rows,
             mean=self.mean + share * shift,
             squares=self.squares + other.squares + self.n_rows * share * shift**2,
             ends=(min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1])),
-            labels=self.labels,
-            counts=counts,
         )
 
     @property
@@ -323,11 +334,31 @@ class ColumnSums:
         return {"mean": self.mean, "sd": sd, "min": self.ends[0], "max": self.ends[1]}
 
 
-def _few(counts: pd.Series, labels: Labels | None) -> pd.Series | None:
-    # Whole numbers within a range of 20 are counted, as classes of outcomes are.
-    if labels is None and len(counts) and np.ptp(counts.index) >= 20:
-        return None
-    return counts
+@dataclass(frozen=True)
+class ClassSums(ColumnSums):
+    """Sums of a column of classes.
+
+    Attributes
+    ----------
+    counts : pandas.Series
+        The mass of each class, by its number.
+    label_of : callable
+        Returns the label of a number.
+    below : float
+        Range of numbers from which on they are no classes.
+    """
+
+    counts: pd.Series
+    label_of: Callable[[int], object]
+    below: float
+
+    def __add__(self, other: ColumnSums) -> ColumnSums:
+        """Return the column of these rows and others."""
+        numbers = super().__add__(other)
+        if not isinstance(other, ClassSums):
+            return numbers
+        counts = self.counts.add(other.counts, fill_value=0.0)
+        return numbers.by_class(counts, self.label_of, self.below)
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -396,11 +427,12 @@ def described(parts: Mapping[str, ColumnSums]) -> pd.DataFrame:
     >>> described(parts).loc["mean"].tolist()
     [nan, 2.0, 1.5]
     """
-    if any(part.counts is None for part in parts.values()):
+    classes = {name: part for name, part in parts.items() if isinstance(part, ClassSums)}
+    if len(classes) < len(parts):
         numbers = {name: part.numbers for name, part in parts.items()}
         lines = ["mean", "sd", "min", "max"]
         return pd.DataFrame(numbers, index=lines, columns=_MEASURES, dtype=np.float64)
-    counts = pd.DataFrame({name: part.counts for name, part in parts.items()}).fillna(0.0)
+    counts = pd.DataFrame({name: part.counts for name, part in classes.items()}).fillna(0.0)
     table = counts[(counts > 0).any(axis=1)].reindex(columns=_MEASURES)
     covered = table["chosen"] > 0
     n_all = len(table) if "all" in parts else np.nan
@@ -410,8 +442,7 @@ def described(parts: Mapping[str, ColumnSums]) -> pd.DataFrame:
     )
     if len(table) > 20:
         return head
-    labels = parts["chosen"].labels
-    shown = [i if labels is None else labels[i] for i in table.index.tolist()]
+    shown = map(classes["chosen"].label_of, table.index.tolist())
     return pd.concat([head, table.set_axis([f"= {label}" for label in shown])])
 
 
@@ -451,22 +482,22 @@ def _measured(
 ) -> dict[str, dict[str, ColumnSums]]:
     """Add up the columns of the chosen rows, with and without weights, and of all in reach."""
     loglik, kept = coreset.loglikelihood, coreset.data
-    source: RowBlocks | None = None
+    every: dict[str, RowBlocks] = {}  # all rows, if they are in reach
     if kept is None:
-        columns, source = columns_of_model(required_likelihood(coreset).observations)
-        chosen = source.at(coreset.indices)
+        columns, held = columns_of_model(required_likelihood(coreset).observations)
+        chosen, every = held.at(coreset.indices), {"all": held}
     elif loglik is None:
         arrays = arrays_of_dataset(kept)
         columns = Columns(list(arrays), {}, {})
         chosen = Rows(coreset.indices, coreset.weights, tuple(arrays.values()))
     else:
         columns, chosen = columns_of_rows(loglik.observations), chosen_rows(coreset)
-        source = None if isinstance(loglik.source, AbsentRows) else loglik.source
+        if not isinstance(loglik.source, AbsentRows):
+            every = {"all": loglik.source}
     known = list(columns.of(chosen))
     names = known if asked is None else named_columns(known, asked)
     sums = partial(_sums, columns, names)
     weights = {"chosen": np.ones(len(chosen)), "weighted": coreset.weights}
     found = {part: sums(replace(chosen, case_weights=w)) for part, w in weights.items()}
-    if source is None:
-        return found
-    return {"all": source.reduce(BlockPass.of(_BLOCK_ROWS, sums, _joined))} | found
+    work = BlockPass.of(_BLOCK_ROWS, sums, _joined)
+    return {part: source.reduce(work) for part, source in every.items()} | found

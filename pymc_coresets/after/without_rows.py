@@ -1,6 +1,6 @@
 """The posterior without one row: draws that are moved there step by step, and its constant."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -90,7 +90,7 @@ class Removal:
         """Return the log-likelihood of a row at the draws, (n_draws,)."""
         return self._of_row(row, self.start)
 
-    def without(self, rows: Sequence[OneRow], good_k: float) -> list[WithoutRow | None]:
+    def without(self, rows: Sequence[OneRow], good_k: float) -> dict[int, WithoutRow]:
         """Leave out rows one at a time.
 
         Costs a pass over the data, for as many draws as there are times the number of rows; two
@@ -105,12 +105,12 @@ class Removal:
 
         Returns
         -------
-        list of WithoutRow or None
-            None where the draws do not reach the posterior without the row.
+        dict of int to WithoutRow
+            By the numbers of the rows, but of those without which the draws do not reach the
+            posterior.
         """
-        found: list[WithoutRow | None] = [None] * len(rows)
-        steps = enumerate(map(self._moved, rows))
-        moved = {i: at for i, at in steps if at is not None}
+        found: dict[int, WithoutRow] = {}
+        moved = {i: at for i, row in enumerate(rows) for at in self._moved(row)}
         for _ in range(ROUNDS):
             again = {}
             for i, full in self._full(moved).items():
@@ -123,11 +123,14 @@ class Removal:
             moved = again
         return found
 
-    def _moved(self, row: OneRow) -> "AffineMove | None":
-        """Return the draws, moved to the approximation's posterior without the row."""
+    def _moved(self, row: OneRow) -> "Iterator[AffineMove]":
+        """Yield the draws, moved to the approximation's posterior without the row, if they can be.
+
+        They cannot where too few of them would count.
+        """
         at, share = self.start, 0.0
         if not np.isfinite(at.points).all():
-            return None
+            return
         for _ in range(STEPS):
             f = self._of_row(row, at)
             base = self.own.replacement.log_density(at.points) - self.log_q + at.log_det
@@ -135,11 +138,11 @@ class Removal:
             base, f = np.where(usable, base, -np.inf), np.where(usable, f, 0.0)
             share = next_share(base, f, share)
             if not share:
-                return None
+                return
             at = at.matched(base - share * f, f, self.own.space.continuous)
             if share == 1.0:
-                return at.widened(self._of_row(row, at), self.own.space.continuous)
-        return None
+                yield at.widened(self._of_row(row, at), self.own.space.continuous)
+                return
 
     def _of_row(self, row: OneRow, at: "AffineMove") -> Floats:
         """Return the log-likelihood of a row at the draws, (n_draws,)."""

@@ -21,12 +21,11 @@ def _remember_without_jax() -> None:
     the first question: 140 MB of memory, and an ImportError where the address space is limited.
     """
     lazy = type(sys.modules.get("jax")).__name__ == "_LazyModule"
-    placeholder = sys.modules.pop("jax") if lazy else None
+    placeholder = {"jax": sys.modules.pop("jax")} if lazy else {}
     try:
         logsumexp(np.zeros(2))
     finally:
-        if placeholder is not None:
-            sys.modules["jax"] = placeholder
+        sys.modules.update(placeholder)
 
 
 _remember_without_jax()

@@ -49,10 +49,10 @@ def keep_freed_memory() -> None:
     as the arithmetic on arrays of a megabyte.  Another value is the user's own, and stays.
     """
     if sys.platform == "linux" and os.environ.get("MALLOC_TRIM_THRESHOLD_") == "65536":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other libraries have none
-        if mallopt is not None:
-            mallopt(-1, 2**26)  # M_TRIM_THRESHOLD, in bytes
-            mallopt(-3, 2**25)  # M_MMAP_THRESHOLD
+        library = ctypes.CDLL(None)
+        if hasattr(library, "mallopt"):  # other libraries than glibc have none
+            library.mallopt(-1, 2**26)  # M_TRIM_THRESHOLD, in bytes
+            library.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD
 
 
 def submitted(client: Any, name: str, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401

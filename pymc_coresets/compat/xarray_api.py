@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import nullcontext
+from typing import Any
 
 import xarray as xr
 
@@ -31,7 +32,8 @@ def netcdf_content(tree: xr.DataTree) -> bytes:
     >>> netcdf_content(xr.DataTree(xr.Dataset({"x": 1.0})))[1:4]
     b'HDF'
     """
-    dask = sys.modules.get("dask")
-    here = nullcontext() if dask is None else dask.config.set(scheduler=dask.get)
+    here: Any = nullcontext()
+    if "dask" in sys.modules:
+        here = sys.modules["dask"].config.set(scheduler=sys.modules["dask"].get)
     with here:
         return bytes(tree.to_netcdf(engine="h5netcdf"))

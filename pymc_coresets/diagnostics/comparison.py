@@ -228,10 +228,14 @@ def common_draws(
             )
         pair.append(draws.assign_coords({dim: draws[dim] for dim in draws.dims}))
     every = [str(name) for name in dict.fromkeys([*pair[0].data_vars, *pair[1].data_vars])]
-    common = [name for name in every if _comparable(*(d.data_vars.get(name) for d in pair))]
+    common = [name for name in every if _comparable([d[name] for d in pair if name in d.data_vars])]
     wanted = names_of("var_names", var_names)
     asked = [wanted] if isinstance(wanted, str) else wanted
-    if asked is not None and (not asked or not set(asked) <= set(common)):
+    if asked is None:
+        names, skipped = common, tuple(name for name in every if name not in common)
+    elif asked and set(asked) <= set(common):
+        names, skipped = asked, ()
+    else:
         raise InvalidOptionError(
             f"var_names={asked!r}: names of variables are needed that both posteriors have, with "
             f"equal shape and labels. Choose among {', '.join(common)}."
@@ -243,8 +247,6 @@ def common_draws(
             "compare posteriors of the same model.",
             topic="draws",
         )
-    skipped = tuple(name for name in every if asked is None and name not in common)
-    names = common if asked is None else asked
     return [draws[names].transpose(*SAMPLE_DIMS, ...) for draws in pair], skipped
 
 
@@ -287,10 +289,10 @@ def labelled_components(draws: xr.Dataset) -> Iterator[tuple[str, Floats]]:
         yield label, values
 
 
-def _comparable(one: xr.DataArray | None, other: xr.DataArray | None) -> bool:
+def _comparable(found: Sequence[xr.DataArray]) -> bool:
     """Whether both are draws of numbers, with equal shape and labels."""
     sampled = set(SAMPLE_DIMS)
-    pair = [v for v in (one, other) if v is not None and sampled <= set(v.dims)]
+    pair = [v for v in found if sampled <= set(v.dims)]
     if len(pair) < 2 or not all(v.dtype.kind in "biuf" for v in pair):
         return False
     x, y = (v.isel(chain=0, draw=0, drop=True) for v in pair)

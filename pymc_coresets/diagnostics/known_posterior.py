@@ -208,7 +208,7 @@ class Modes:
         return len(self.mass)
 
     def __repr__(self) -> str:
-        seen = self.seen_by(None)
+        seen = self.listed
         facts = {
             f"mode {i}": seen.listed([i]) + (f", where {n} starts ended" if n else "")
             for i, n in enumerate(self.n_ended[:_SHOWN])
@@ -247,23 +247,24 @@ class Modes:
         )
         return centre, sd
 
-    def seen_by(self, draws: Mapping[str, Floats] | None) -> SeenModes:
-        """Return the modes, with the share of draws near each; without draws, no shares."""
-        shares, n_draws = None, 0
-        if draws is not None:
-            which = self.nearest(draws)
-            # A draw that a chain repeats is no other one.
-            n_draws = len(np.unique(next(iter(draws.values())).reshape(len(which), -1), axis=0))
-            shares = tuple((np.bincount(which, minlength=len(self)) / len(which)).tolist())
+    @property
+    def listed(self) -> SeenModes:
+        """The modes, without shares of any draws."""
         return SeenModes(
             n_starts=self.n_starts,
             mass=tuple(self.mass.tolist()),
             places=tuple(self._places()),
             images=self.images,
-            shares=shares,
-            n_draws=n_draws,
             is_complete=self.is_complete,
         )
+
+    def seen_by(self, draws: Mapping[str, Floats]) -> SeenModes:
+        """Return the modes, with the share of draws near each."""
+        which = self.nearest(draws)
+        # A draw that a chain repeats is no other one.
+        n_draws = len(np.unique(next(iter(draws.values())).reshape(len(which), -1), axis=0))
+        shares = tuple((np.bincount(which, minlength=len(self)) / len(which)).tolist())
+        return replace(self.listed, shares=shares, n_draws=n_draws)
 
     def seen_in(self, idata: xr.DataTree) -> SeenModes:
         """Return the modes with the shares of draws of a tree's group ``posterior``."""
@@ -358,6 +359,11 @@ def possible(log_ratios: Floats) -> NDArray[np.int64] | None:
     """
     kept = np.flatnonzero(np.isfinite(log_ratios))
     return None if len(kept) < 0.9 * len(log_ratios) else kept
+
+
+def has_several(modes: Modes | None) -> bool:
+    """Whether a search has found several modes of a posterior."""
+    return modes is not None and len(modes) > 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

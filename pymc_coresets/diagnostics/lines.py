@@ -56,8 +56,8 @@ class Lines:
         draws: Floats,
         which: np.ndarray,
         columns: np.ndarray,
-        fixed: np.ndarray | None = None,
-        modes: np.ndarray | None = None,
+        fixed: np.ndarray | slice = slice(0, 0),
+        modes: np.ndarray | int = 0,
     ) -> "Lines":
         """Make lines through some of the draws (n_draws, n_dims), along one coordinate each.
 
@@ -66,7 +66,7 @@ class Lines:
         distance between two narrow modes would step over both.
         """
         medians = np.empty_like(draws)
-        modes = np.zeros(len(draws)) if modes is None else modes
+        modes = np.broadcast_to(modes, len(draws))
         for mode in np.unique(modes):
             medians[modes == mode] = np.median(draws[modes == mode], axis=0)
         around = draws - medians
@@ -80,8 +80,7 @@ class Lines:
         correlation = z[:, used].T @ z / len(draws)  # (n_used, n_dims)
         # Within three standard errors.
         correlation[np.square(correlation) < 3.0**2 / len(draws)] = 0.0
-        if fixed is not None:
-            correlation[:, fixed] = 0.0
+        correlation[:, fixed] = 0.0
         slopes = correlation * scales / scales[used, None]
         slopes[np.arange(len(used)), used] = 1.0
         origins = draws[which]

@@ -1,9 +1,10 @@
 """The draws of a posterior by chains: which there are, how well they agree, what weights move."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from types import MappingProxyType
 
 import numpy as np
 import xarray as xr
@@ -79,7 +80,9 @@ def draws_tree(data: xr.DataTree | xr.Dataset) -> xr.DataTree:
 
 
 def require_own(
-    idata: xr.DataTree | xr.Dataset, call: str, groups: Mapping[str, xr.Dataset] | None = None
+    idata: xr.DataTree | xr.Dataset,
+    call: str,
+    groups: Mapping[str, xr.Dataset] = MappingProxyType({}),
 ) -> xr.DataTree:
     """Refuse draws that are not those of the approximate posterior.
 
@@ -122,9 +125,9 @@ def require_own(
             "worth is in their attribute 'verdict' (idata.posterior.attrs).",
             topic="draws",
         )
-    for name, own in (groups or {}).items():
-        given = idata.get(name)
-        if given is not None and any(
+    for name in groups.keys() & idata.children.keys():
+        given, own = idata[name], groups[name]
+        if any(
             not np.array_equal(given[kept], own[kept])
             for kept in ("indices", "weights")  # `Coreset.sample` adds them
             if kept in given
@@ -218,8 +221,12 @@ class Chains:
             for name, variable in self.posterior.data_vars.items()
             if variable.dtype.kind in "biuf"
             and set(SAMPLE_DIMS) <= set(variable.dims)
-            and (self.free is None or name in self.free or variable.size <= most)
+            and (variable.size <= most or self._is_free(name))
         }
+
+    def _is_free(self, name: Hashable) -> bool:
+        """Whether a variable is free, or may be."""
+        return self.free is None or name in self.free
 
     def _of_entries(self, statistic: Callable[[Floats], Floats]) -> Iterator[float]:
         """Yield a statistic of all entries that vary: it means nothing of constants."""
@@ -273,7 +280,7 @@ class Chains:
         moved[:, 0] = True
         hashes = []
         for name, variable in self._judged.items():
-            if variable.dtype.kind == "f" and (self.free is None or name in self.free):
+            if variable.dtype.kind == "f" and self._is_free(name):
                 draws = _by_entry(variable)
                 moved[:, 1:] |= (draws[:, 1:] != draws[:, :-1]).any(axis=2)
                 hashes.append([hash(draw.tobytes()) for draw in draws.reshape(moved.size, -1)])

@@ -33,37 +33,48 @@ class Move(NamedTuple):
 
     Parameters
     ----------
-    direction : ndarray of shape (n_dims,), or None
-        d; None for stretching all dimensions by the factor ``1 + a``.
+    direction : ndarray of shape (n_dims,)
+        d.
     constant : float
         c.
     along : ndarray of shape (n_dims,)
         u.
     """
 
-    direction: Floats | None
+    direction: Floats
     constant: float
     along: Floats
 
     def amounts(self) -> Floats:
         """Return amounts a that change a distribution noticeably."""
-        few = np.array(_AMOUNTS)
-        return few if self.direction is not None else few / math.sqrt(2 * len(self.along))
+        return np.array(_AMOUNTS)
 
     def inverse(self, a: float) -> float:
         """Return the amount that moves points back."""
-        return -a / (1 + a * self._own)
+        return -a / (1 + a * float(self.along @ self.direction))
 
     def of(self, x: Floats, a: float) -> tuple[Floats, float]:
         """Return moved points (n_points, n_dims), and the logarithm of the Jacobian determinant."""
-        if self.direction is None:
-            return (1 + a) * x, x.shape[1] * math.log1p(a)
         moved = x + a * (self.constant + x @ self.along)[:, None] * self.direction
-        return moved, math.log1p(a * self._own)
+        return moved, math.log1p(a * float(self.along @ self.direction))
 
-    @property
-    def _own(self) -> float:
-        return 1.0 if self.direction is None else float(self.along @ self.direction)
+
+class Stretch(NamedTuple):
+    """A change of points by the factor ``1 + a`` in all dimensions, see `Move`."""
+
+    n_dims: int
+
+    def amounts(self) -> Floats:
+        """Return amounts a that change a distribution noticeably."""
+        return np.array(_AMOUNTS) / math.sqrt(2 * self.n_dims)
+
+    def inverse(self, a: float) -> float:
+        """Return the amount that moves points back."""
+        return -a / (1 + a)
+
+    def of(self, x: Floats, a: float) -> tuple[Floats, float]:
+        """Return moved points (n_points, n_dims), and the logarithm of the Jacobian determinant."""
+        return (1 + a) * x, self.n_dims * math.log1p(a)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +89,14 @@ class Deviation:
         What the largest of all statistics exceeds once in 10,000 times for draws of the density.
     where : str
         The coordinate that it belongs to, or has most weight in it; empty for all together.
-    move : Move, optional
+    move : Move or Stretch, optional
         Change of the draws to which the statistic is most sensitive; None if there is none.
     """
 
     size: float = 0.0
     limit: float = math.inf
     where: str = ""
-    move: Move | None = None
+    move: Move | Stretch | None = None
 
     @property
     def is_noticeable(self) -> bool:
@@ -183,7 +194,7 @@ def deviation(away: Floats, scores: Floats, names: Sequence[str]) -> Deviation:
     >>> found.is_noticeable, found.where
     (True, 'b')
     """
-    found: list[tuple[float, str, Move]] = []
+    found: list[tuple[float, str, Move | Stretch]] = []
     n_statistics, df = 0, 1
     for values, moves in _statistics(away, scores, names):
         sizes, df = standard_errors_from_zero(values)
@@ -195,7 +206,7 @@ def deviation(away: Floats, scores: Floats, names: Sequence[str]) -> Deviation:
     return Deviation(size, limit, where, move)
 
 
-type _Named = Callable[[int], tuple[str, Move]]
+type _Named = Callable[[int], tuple[str, Move | Stretch]]
 
 
 def _statistics(
@@ -228,7 +239,7 @@ def _statistics(
 
     yield from _of_coordinates(t, g, loudest, along_root)
     total = (t * g + 1.0).mean(axis=2, keepdims=True)
-    yield total, lambda _: ("", Move(None, 0.0, np.zeros(n_dims)))
+    yield total, lambda _: ("", Stretch(n_dims))
     if 1 < n_dims <= _MOST_FOR_PAIRS:
         first, second = np.nonzero(~np.eye(n_dims, dtype=bool))
 
@@ -322,7 +333,7 @@ def in_halves(points: Floats) -> Floats:
     return points[0, : 2 * half].reshape(2, half, -1)
 
 
-def size_by_values(x: Floats, center: Floats, log_density: OfPoints, move: Move) -> float:
+def size_by_values(x: Floats, center: Floats, log_density: OfPoints, move: Move | Stretch) -> float:
     """Compare draws with a density by its values there, and at moved draws.
 
     Where the density has jumps, Stein's identities do not hold, but this one does.

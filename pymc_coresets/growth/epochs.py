@@ -196,6 +196,7 @@ class Growth:
         return pursue(
             self.loglikelihood.matrix(state.draws, candidates),
             state.seen,
+            state.seen.total,
             factor * self.size,
             tolerance=self.tolerance,
             rng=self._rng(state.n_rows, 1),

@@ -21,7 +21,7 @@ from pymc_coresets.growth.new_units import UnitPart, UnitsTogether
 from pymc_coresets.growth.reductions import CoresetPart, asked_reduction, reduced
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.options import flag, generator, whole_number, whole_number_or_none
+from pymc_coresets.options import flag_or, generator, if_given, whole_number
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -67,8 +67,8 @@ def extend[C: WeightedRows](
         method, ("auto", "control_variates"), with_quadratic=coreset.quadratic is not None
     )
     rng = generator(random_seed)
-    show = coreset.progressbar if progressbar is None else flag("progressbar", progressbar)
-    size = whole_number_or_none("size", size, least=1)
+    show = flag_or("progressbar", progressbar, coreset.progressbar)
+    size = if_given(whole_number, "size", size, least=1)
     wanted = RowsToRead(**coreset.settings, rows=rows, executor=executor)
     with Reporter(show=show) as report:
         grow = _with_units if _of_units([coreset]) else _with_rows
@@ -277,19 +277,26 @@ def merge[C: WeightedRows](
     for name, part in {"first": first, "second": second}.items():
         if not isinstance(part, WeightedRows):
             raise InvalidOptionError(f"{name} is a {type(part).__name__}, but must be a Coreset.")
-    if size is not None:
-        size = whole_number("size", size, least=1)
-    beside = first.quadratic is not None or second.quadratic is not None
+    size = if_given(whole_number, "size", size, least=1)
+    beside = any(part.quadratic is not None for part in coresets)
     chosen = asked_reduction(
         method, ("auto", "control_variates", "sensitivity"), with_quadratic=beside
     )
     both = (_both_units if _of_units(coresets) else _both_rows)(coresets, rng.spawn(1)[0])
     loglik = both.loglik
-    quadratic, all_serve = _sum_of(*both.quadratics, loglikelihood=loglik, rng=rng.spawn(1)[0])
+    quadratic, all_serve = _sum_of(both.quadratics, loglikelihood=loglik, rng=rng.spawn(1)[0])
     if size is None:
         enough = max(*map(len, both.rows), rows_of_a_quadratic(loglik.n_dims))
         size = loglik.n_rows if beside else enough
-    solution, figures = reduced(loglik, size, chosen, rng, quadratic=quadratic, all_serve=all_serve)
+    solution, figures = reduced(
+        loglik,
+        size,
+        chosen,
+        rng,
+        report=Reporter(show=False),
+        quadratic=quadratic,
+        all_serve=all_serve,
+    )
     measured = [
         (coreset, Surrogate(loglik, own, own.case_weights, each))
         for coreset, own, each in zip(coresets, both.rows, both.quadratics, strict=True)
@@ -390,8 +397,7 @@ def _extended(part: CoresetPart, new: LogLikelihood) -> ExtendedRows:
 
 
 def _sum_of(
-    one: Quadratic | None,
-    other: Quadratic | None,
+    quadratics: Sequence[Quadratic | None],
     *,
     loglikelihood: LogLikelihood,
     rng: np.random.Generator,
@@ -400,8 +406,10 @@ def _sum_of(
 
     The prior outweighs a convex direction of either quadratic, but perhaps not of their sum.
     """
-    if one is None or other is None:
-        return (other if one is None else one), True
+    known = [quadratic for quadratic in quadratics if quadratic is not None]
+    if len(known) < 2:
+        return next(iter(known), None), True
+    one, other = known
     observations = loglikelihood.observations
     points = points_near(observations.space, rng)
     both = one.plus(written_in(one, other, observations, points))

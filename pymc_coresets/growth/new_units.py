@@ -9,8 +9,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.glm.control_variates.expansion import carried_over
-from pymc_coresets.growth.reductions import require_same_densities
+from pymc_coresets.growth.reductions import moved_to, require_same_densities
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.joined_units import model_of_units, refuse_other_data
 from pymc_coresets.reading.units.labels import as_index, kind_of, texts_of
@@ -198,28 +197,23 @@ class UnitsTogether:
         n_observations : int
             Number of all units.
         """
-        numbers, quadratic = np.arange(len(chosen.rows)), chosen.quadratic
+        numbers = np.arange(len(chosen.rows))
         kept = self.kept(chosen.rows.positions, chosen.weights)
         kept = kept.assign(position=("unit", numbers))
         wanted = RowsToRead(**self.settings)
         loglik = likelihood_of_units(self.model, kept, wanted, n_observations)
-        if quadratic is not None:
-            quadratic = carried_over(quadratic, self.loglik.observations, loglik.observations)
         return {
             "indices": numbers,
             "n_distinct": n_observations,
             "settings": self.settings,
             "loglikelihood": loglik,
             "data": kept,
-            "quadratic": quadratic,
+            "quadratic": moved_to(loglik, chosen.quadratic, self.loglik),
         }
 
     def carried_over(self, coreset: WeightedRows) -> Quadratic | None:
         """Return the quadratic of a coreset in the coefficients of this model."""
-        if coreset.quadratic is None:
-            return None
-        own = required_likelihood(coreset).observations
-        return carried_over(coreset.quadratic, own, self.loglik.observations)
+        return moved_to(self.loglik, coreset.quadratic, required_likelihood(coreset))
 
 
 def _names(part: UnitPart) -> list[str]:

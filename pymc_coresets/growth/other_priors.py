@@ -8,9 +8,9 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.ancestry import Ancestry
-from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal, has_several
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.glm.control_variates.expansion import carried_over
+from pymc_coresets.growth.reductions import moved_to
 from pymc_coresets.numerics import agree
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
@@ -62,10 +62,7 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
         _require_same(old, loglikelihood, [(rows, others)], points)
         new = loglikelihood.reading(_read_by(loglikelihood, old))
     verify_form(new)
-    quadratic, earlier = (
-        None if each is None else carried_over(each, old.observations, new.observations)
-        for each in (coreset.quadratic, coreset.earlier)
-    )
+    quadratic, earlier = (moved_to(new, each, old) for each in (coreset.quadratic, coreset.earlier))
     found = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     return replace(
         coreset,
@@ -113,7 +110,7 @@ def _weighed_anew(
     one, other = old.observations.space, new.observations.space
     if known is None or one.columns.keys() != other.columns.keys():
         return None
-    if known.modes is not None and len(known.modes) > 1:
+    if has_several(known.modes):
         return None
     if any(own.shape != other.columns[name].shape for name, own in one.columns.items()):
         return None

@@ -16,7 +16,6 @@ from pymc_coresets.glm.predictor.finding import interface_of
 from pymc_coresets.methods.job import Method, Reduction
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.progress import Reporter
-from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.user_model import settable_data
 from pymc_coresets.request import asked_method
@@ -67,10 +66,18 @@ class CoresetPart:
             If its rows are not data of the model, or are cells of several dims.
         """
         loglik, quadratic = required_likelihood(coreset), coreset.quadratic
-        held = loglik.observations
-        _require_rows(coreset, held)
+        held, dim = loglik.observations, coreset.settings["dim"]
+        if isinstance(dim, list) and len(dim) > 1:
+            raise _refusal(f"The rows of this coreset are cells of dim={dim!r}")
         loglikelihood, kept, n_rows = loglik, coreset.data, coreset.n_distinct
         if kept is None:
+            if held.sets:
+                names = ", ".join(each.names for each in held.sets)
+                raise _refusal(
+                    f"The rows of this coreset are of several terms, {names}, with data of their "
+                    "own"
+                )
+            refuse_unweighted(held)
             values = settable_data(held.model)
             columns = {n: v[0] for n, v in values.items() if v.shape[:1] == (held.n_obs,)}
             wanted = RowsToRead(**coreset.settings)
@@ -80,8 +87,7 @@ class CoresetPart:
             )
             rows = loglikelihood.in_memory.at(coreset.indices)
             kept = kept_dataset(loglikelihood, rows, coreset.weights)
-            if quadratic is not None:
-                quadratic = carried_over(quadratic, held, loglikelihood.observations)
+            quadratic = moved_to(loglikelihood, quadratic, loglik)
         return cls(loglikelihood=loglikelihood, kept=kept, n_rows=n_rows, quadratic=quadratic)
 
     def rows_in(self, loglik: LogLikelihood) -> Rows:
@@ -95,9 +101,7 @@ class CoresetPart:
 
     def quadratic_in(self, loglik: LogLikelihood) -> Quadratic | None:
         """Return the quadratic for a model whose likelihood is the same."""
-        if self.quadratic is None:
-            return None
-        return carried_over(self.quadratic, self.loglikelihood.observations, loglik.observations)
+        return moved_to(loglik, self.quadratic, self.loglikelihood)
 
     def require_same_model(self, other: LogLikelihood, remedy: str) -> None:
         """Refuse a model with other columns, priors or likelihoods of these rows.
@@ -109,6 +113,15 @@ class CoresetPart:
         """
         own, found = ((loglik, self.rows_in(loglik)) for loglik in (self.loglikelihood, other))
         require_same_densities(own, found, remedy)
+
+
+def moved_to(
+    new: LogLikelihood, quadratic: Quadratic | None, old: LogLikelihood
+) -> Quadratic | None:
+    """Return a coreset's quadratic, if it has one, for a model whose likelihood is the same."""
+    if quadratic is None:
+        return None
+    return carried_over(quadratic, old.observations, new.observations)
 
 
 def require_same_densities(
@@ -133,21 +146,11 @@ def require_same_densities(
             raise InvalidDataError(f"There is another {what} than in the coreset's model. {remedy}")
 
 
-def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
-    """Raise for coresets whose rows are not rows of a table."""
-    dim, what = coreset.settings["dim"], ""
-    if isinstance(dim, list) and len(dim) > 1:
-        what = f"The rows of this coreset are cells of dim={dim!r}"
-    elif coreset.data is None and observations.sets:
-        names = ", ".join(each.names for each in observations.sets)
-        what = f"The rows of this coreset are of several terms, {names}, with data of their own"
-    if what:
-        raise UnsupportedModelError(
-            f"{what}: such coresets can be neither extended nor merged. Build one of all rows. To "
-            "extend it later, pass cells in long format, and integrate=False."
-        )
-    if coreset.data is None:
-        refuse_unweighted(observations)
+def _refusal(what: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{what}: such coresets can be neither extended nor merged. Build one of all rows. To "
+        "extend it later, pass cells in long format, and integrate=False."
+    )
 
 
 class Reducer(Protocol):
@@ -201,9 +204,9 @@ def reduced(
     method: Reducer,
     rng: np.random.Generator,
     *,
+    report: Reporter,
     quadratic: Quadratic | None = None,
     all_serve: bool = True,
-    report: Reporter | None = None,
 ) -> tuple[Solution, dict[str, Any]]:
     """Choose at most `size` of some rows, count the cost, and warn of limits to their accuracy.
 
@@ -231,7 +234,7 @@ def reduced(
         every = loglik.all_rows
         union = Solution.sampled(every, every.case_weights)
         return replace(union, status=Status.UNION, objective=0.0, quadratic=quadratic), {}
-    size, report = min(size, loglik.n_rows), Reporter(show=False) if report is None else report
+    size = min(size, loglik.n_rows)
     if quadratic is not None:
         own, observations = interface_of(loglik.observations), loglik.observations
         like = Quadratic.zero(own.names, own.coefficients, is_sparse=True)

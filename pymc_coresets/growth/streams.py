@@ -27,7 +27,7 @@ from pymc_coresets.growth.coverage import Coverage
 from pymc_coresets.growth.epochs import WIDENING, Growth, StreamState
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.options import generator, positive_number, whole_number
+from pymc_coresets.options import generator, if_given, positive_number, whole_number
 from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.likelihood.prototypes import Prototypes
 from pymc_coresets.reading.user_model import given_model
@@ -174,9 +174,8 @@ class CoresetStream:
     ) -> None:
         model = full_model(model)
         rng = generator(random_seed)
-        for name, value, least in (("size", size, 1), ("draws", draws, 100)):
-            if value is not None:
-                whole_number(name, value, least=least)
+        size = if_given(whole_number, "size", size, least=1)
+        draws = if_given(whole_number, "draws", draws, least=100)
         positive_number("tolerance", tolerance)
         least_growth = 2 * WIDENING  # so that the number of rows doubles in a later epoch
         if positive_number("epoch_growth", epoch_growth) < least_growth:
@@ -186,18 +185,18 @@ class CoresetStream:
         source = _rows_given(pilot, None)
         wanted = RowsToRead(observed=observed, dim=dim, rows=source)
         self._settings = wanted.settings
-        _warn_of_levels(model, wanted)
+        _warn_of_levels(model, wanted, source)
         loglik = likelihood_of_rows(model, wanted, rng=rng.spawn(1)[0])
         verify_form(loglik)
         n_dims = loglik.n_dims
-        n_chosen = RiemannianPursuit().default_size(n_dims, 2**31) if size is None else int(size)
+        n_chosen = RiemannianPursuit().default_size(n_dims, 2**31) if size is None else size
         n_draws = max(200, min(max(4 * n_chosen, 2 * rows_of_a_quadratic(n_dims)), 2_000))
         self._seed = int(random_seed) if isinstance(random_seed, int | np.integer) else None
         self._begin(
             loglik,
             size=n_chosen,
             tolerance=float(tolerance),
-            n_draws=n_draws if draws is None else int(draws),
+            n_draws=n_draws if draws is None else draws,
             growth=float(epoch_growth),
             key=random_key(rng),
         )
@@ -529,12 +528,12 @@ class CoresetStream:
         return as_text("CoresetStream", facts)
 
 
-def _warn_of_levels(model: pm.Model, wanted: RowsToRead) -> None:
+def _warn_of_levels(model: pm.Model, wanted: RowsToRead, source: RowSource) -> None:
     """Warn of variables of many levels, which remain parameters."""
-    if not may_have_units(model) or wanted.rows is None:
+    if not may_have_units(model):
         return
     rows = replace(wanted, rows=None).rows_of(model)
-    if names := chosen_units(rows, n_rows=len(wanted.rows)):
+    if names := chosen_units(rows, n_rows=len(source)):
         warn_user(
             f"{list(names)!r} remain parameters of a stream: thousands of rows may not be enough. "
             "If each chunk has all rows of its levels, build a coreset of the first ones, and "

@@ -1,6 +1,7 @@
 """Loops that are compiled once in a process, whichever graphs contain them."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pytensor.graph import Apply
@@ -10,7 +11,7 @@ from pymc_coresets.compat.pytensor_api import loop_as_function, numba_njit
 
 type Function = Callable[..., Any]
 
-_kernels: dict[tuple[str | None, ...], Function] = {}  # the loops compiled in this process
+_kernels: dict[tuple[str, ...], Function] = {}  # the loops compiled in this process
 
 
 def compiled_loop(node: Apply) -> Function:
@@ -34,13 +35,11 @@ def compiled_loop(node: Apply) -> Function:
         inner, name = ops.numba_funcify_ensure_cache(node.op, node=node)
         source = inner.py_func, name
     function, name = source
+    jit = partial(numba_njit, function, final_function=True, no_cfunc_wrapper=True, nogil=True)
+    if name is None:
+        return jit(cache=False)
     # PyTensor's name for it does not include types, which Numba determines at the call.
     signature = (name, *(str(v.type) for v in (*node.inputs, *node.outputs)))
-    if name is not None and signature in _kernels:
-        return _kernels[signature]
-    kernel: Function = numba_njit(
-        function, final_function=True, no_cfunc_wrapper=True, nogil=True, cache=name is not None
-    )
-    if name is not None:
-        _kernels[signature] = kernel
-    return kernel
+    if signature not in _kernels:
+        _kernels[signature] = jit(cache=True)
+    return _kernels[signature]

@@ -53,13 +53,13 @@ def as_loops_over_axes(fgraph: FunctionGraph, node: Apply) -> list[Variable] | N
     array([4., 6.])
     """
     first, out, op = node.inputs[0], node.outputs[0], node.op
-    fresh: Any = None
+    fresh: Any
     if type(op) in (ops.Sum, ops.Max) and _is_over_one_axis(op, first, out):
         kind: Any = LoopSum if type(op) is ops.Sum else LoopMax
         fresh = kind(axis=op.axis)
     elif type(op) is ops.Alloc and all(first.type.broadcastable) and out.type.ndim in (1, 2):
         fresh = _LoopAlloc()
-    if fresh is None:
+    else:
         return None
     outputs: list[Variable] = fresh.make_node(*node.inputs).outputs
     return outputs

@@ -387,8 +387,6 @@ class Kernel:
     outputs : sequence of Variable
     axes : mapping from int to int
         Numbers of the row arrays that are inputs, with the axis along which the input has the rows.
-    rewritten : FunctionGraph, optional
-        The graph as it is compiled, if it is known.
     compiled : bool, default True
         See `loop_mode`.
 
@@ -410,24 +408,18 @@ class Kernel:
         of_rows: Sequence[Variable],
         outputs: Sequence[Variable],
         axes: Mapping[int, int],
-        rewritten: FunctionGraph | None = None,
         *,
         compiled: bool = True,
     ) -> None:
         self._compiled = compiled
         self._given, self._of_rows, self._outputs = list(given), list(of_rows), list(outputs)
         self.axes = dict(axes)
-        self._program: Program | None = None
-        if rewritten is not None:
-            self._rewritten = rewritten
 
     @property
     def program(self) -> Program:
         """The compiled functions."""
         with _lock:  # PyTensor's compilation is not thread-safe
-            fgraph = self._rewritten
-            if self._program is None:  # it was sent from another process
-                self._program = Program(fgraph, fgraph.toposort(), len(self._given))
+            self._rewritten  # noqa: B018 - compiles it, unless it was sent from another process
             return self._program
 
     @property
@@ -437,6 +429,10 @@ class Kernel:
             fgraph = self._rewritten
         parts = fgraph.inputs, fgraph.outputs, len(self._given), self.axes
         return zlib.compress(cloudpickle.dumps(parts))
+
+    @cached_property
+    def _program(self) -> Program:
+        return Program(self._rewritten, self._rewritten.toposort(), len(self._given))
 
     @cached_property
     def _rewritten(self) -> FunctionGraph:
@@ -496,11 +492,12 @@ def _timed(outputs: Sequence[Variable]) -> Iterator[None]:
 def _kernel_of(graph: bytes) -> Kernel:
     """Return the kernel of a graph; the same object for the same graph."""
     with _lock:
-        kernel = _known.pop(graph, None)
-        if kernel is None:
+        if graph in _known:
+            kernel = _known.pop(graph)
+        else:
             inputs, outputs, n_given, axes = pickle.loads(zlib.decompress(graph))
-            rewritten = FunctionGraph(inputs, outputs, clone=False)
-            kernel = Kernel(inputs[:n_given], inputs[n_given:], outputs, axes, rewritten)
+            kernel = Kernel(inputs[:n_given], inputs[n_given:], outputs, axes)
+            kernel._rewritten = FunctionGraph(inputs, outputs, clone=False)  # noqa: SLF001
         _known[graph] = kernel  # the last
         while len(_known) > 16:  # kernels of a process
             del _known[next(iter(_known))]

@@ -17,8 +17,8 @@ class Best:
     Parameters
     ----------
     again : callable
-        Measures a coreset at so many fresh draws; may return None, or raise `SamplingError`, if
-        there are none.
+        Measures a coreset at so many fresh draws; may return what is known of it, or raise
+        `SamplingError`, if there are none.
     tolerance : float
         Divergence at which a coreset is good enough, in nats.
     goal : float
@@ -50,7 +50,7 @@ class Best:
 
     def __init__(
         self,
-        again: Callable[[Measurement, int], Measurement | None],
+        again: Callable[[Measurement, int], Measurement],
         *,
         tolerance: float,
         goal: float,
@@ -64,9 +64,9 @@ class Best:
         """Its divergence in nats; infinite if there is none."""
         return math.inf if self.measured is None else self.measured.objective
 
-    def takes(self, view: Measurement | None) -> bool:
+    def takes(self, view: Measurement) -> bool:
         """Keep a coreset if it is the best so far."""
-        if view is None or (self.measured is not None and not view.objective < self.objective):
+        if self.measured is not None and not view.objective < self.objective:
             return False
         self.measured = view
         return True
@@ -91,7 +91,7 @@ class Best:
             return
         if is_close_call(best, self.tolerance):
             with suppress(SamplingError):
-                self.measured = self._again(best, 2 * len(best.own)) or best
+                self.measured = self._again(best, 2 * len(best.own))
         self._confirmed = self.measured
 
     def concluded(self, status: Status, deadline: float) -> Status:
@@ -124,7 +124,7 @@ class Rounds[P: Place, C: Selection]:
     propose : callable
         Chooses weighted rows.
     measure : callable
-        Draws from their posterior, and evaluates all rows there; None if that is impossible.
+        Draws from their posterior, and evaluates all rows there.
     follow : callable
         Returns the next place, given this one, the rows, their measurement, and the divergence of
         the best ones before.
@@ -132,8 +132,8 @@ class Rounds[P: Place, C: Selection]:
     """
 
     propose: Callable[[P], C]
-    measure: Callable[[C], Measurement | None]
-    follow: Callable[[P, C, Measurement | None, float], P]
+    measure: Callable[[C], Measurement]
+    follow: Callable[[P, C, Measurement, float], P]
     best: Best
 
     def once(self, place: P) -> P:

@@ -36,18 +36,16 @@ class Exact:
         n_rows = posterior.n_rows
         rows = posterior.subsample(n_rows, key=0, distinct=True).rows
         n_draws = draws_around_mode(posterior.n_dims, n_rows)
-        proposal = None
-        if job.propose is not None:
-            with history.drawing():
-                proposal = job.propose(n_draws, start_size=n_rows, rng=job.rng)
-        modes = None if proposal is None else proposal.modes
+        found: dict[str, object] = {}
+        with history.drawing():
+            proposal = job.propose(n_draws, start_size=n_rows, rng=job.rng)
         if proposal is not None:
             with history.evaluating(n_rows, len(proposal.log_ratios), of=n_rows):
                 sums = posterior.sums(proposal.draws)
-            proposal = proposal.weighed(sums.total)
+            found = {"proposal": proposal.weighed(sums.total), "modes": proposal.modes}
         history.add(size=len(rows), objective=0.0, heldout_objective=0.0, kl=0.0, reverse_kl=0.0)
         everything = Selection(rows=rows, weights=rows.case_weights)
-        return history.solution(everything, Status.EXACT, 0.0, proposal=proposal, modes=modes)
+        return history.solution(everything, Status.EXACT, 0.0, **found)
 
 
 @dataclass(frozen=True, kw_only=True)

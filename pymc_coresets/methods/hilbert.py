@@ -12,7 +12,7 @@ import numpy as np
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.methods.job import LOOSEST, Job, moderate_size
 from pymc_coresets.methods.loop import rounds
-from pymc_coresets.options import positive_number, whole_number
+from pymc_coresets.options import if_given, positive_number, whole_number
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import (
     Problem,
@@ -21,7 +21,7 @@ from pymc_coresets.solving.problem import (
     nonnegative_least_squares,
     tangent_problem,
 )
-from pymc_coresets.solving.solution import History, Progress, Selection, Solution, Status
+from pymc_coresets.solving.solution import History, Progress, Selection, Solution, Status, unwatched
 
 _log = logging.getLogger(__name__)
 
@@ -133,8 +133,7 @@ class HilbertMethod[S: State](ABC):
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
-        if self.tolerance is not None:
-            positive_number("tolerance", self.tolerance)
+        if_given(positive_number, "tolerance", self.tolerance)
 
     @abstractmethod
     def start(self, empty: State) -> S:
@@ -152,6 +151,11 @@ class HilbertMethod[S: State](ABC):
         """Find the best weights of the chosen rows."""
         return refit(state)
 
+    @property
+    def goal(self) -> float:
+        """The tolerance in nats; minus infinity, which is never met, if there is none."""
+        return -math.inf if self.tolerance is None else self.tolerance
+
     def run[D](self, job: Job[D]) -> Solution:
         """Draw, evaluate the log-likelihoods of all rows at the draws, and choose rows."""
         n_draws = default_n_draws(job.size, job.posterior.n_dims)
@@ -159,8 +163,7 @@ class HilbertMethod[S: State](ABC):
             draws = job.weighting(n_draws, rng=job.rng)
         with job.report.part("log-likelihoods"):
             problem, candidates = tangent_problem(job.posterior, draws, rng=job.rng)
-        loose = self.tolerance is not None and self.tolerance > LOOSEST
-        method = replace(self, tolerance=LOOSEST) if loose else self
+        method = replace(self, tolerance=LOOSEST) if self.goal > LOOSEST else self
         size = min(job.size, problem.n_obs)
         with job.report.part("choosing rows", total=job.size) as show:
             return solve(method, problem, size, callback=show).of(candidates)
@@ -171,8 +174,8 @@ def solve[S: State](
     problem: Problem,
     size: int,
     *,
-    patience: int | None = None,
-    callback: Callable[[Progress], object] | None = None,
+    patience: float = math.inf,
+    callback: Callable[[Progress], object] = unwatched,
 ) -> Solution:
     """Choose at most ``size`` weighted rows whose sum is close to the target.
 
@@ -218,15 +221,15 @@ def solve[S: State](
     (array([1]), array([3.]))
     """
     size = whole_number("size", size, least=1, most=problem.n_obs)
-    limits = {"tolerance": method.tolerance, "patience": patience}
-    asked = [f"{name}={value}" for name, value in limits.items() if value is not None]
+    limits = {"tolerance": method.goal, "patience": patience}
+    asked = [f"{name}={value}" for name, value in limits.items() if math.isfinite(value)]
     if asked and problem.heldout_vectors is None:
         raise InvalidOptionError(
             f"{', '.join(asked)} needs held-out draws, but the problem has none: pass "
             "heldout_vectors and heldout_target, or omit it"
         )
     start = method.start(State.empty(problem, size))
-    measured = _StepMeasure(start, History(callback), method.tolerance, patience)
+    measured = _StepMeasure(start, History(callback), method.goal, patience)
     state, status = rounds(start, method.step, measured, limit=method.most_steps(size))
     if status is Status.NO_PROGRESS and measured.only_fits:
         state = measured.best
@@ -247,11 +250,9 @@ def solve[S: State](
 class _StepMeasure[S: State]:
     """Measures every step of a Hilbert coreset, and decides when to stop."""
 
-    def __init__(
-        self, start: S, history: History, tolerance: float | None, patience: int | None
-    ) -> None:
+    def __init__(self, start: S, history: History, goal: float, patience: float) -> None:
         self.best, self.history = start, history
-        self._tolerance, self._patience = tolerance, math.inf if patience is None else patience
+        self._goal, self._patience = goal, patience
         self._weights: Vector | None = None
         self._lowest, self._unimproved = math.inf, 0  # the latter: overfitted steps in a row
 
@@ -263,7 +264,7 @@ class _StepMeasure[S: State]:
         if self.only_fits:
             return Status.NO_PROGRESS
         last = self.history.steps[-1].heldout_objective
-        if self._tolerance is not None and last <= self._tolerance and state.weights.any():
+        if last <= self._goal and state.weights.any():
             return Status.TOLERANCE_REACHED
         return state.status
 

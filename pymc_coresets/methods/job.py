@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.methods.loop import CoresetPosterior
 from pymc_coresets.progress import Reporter
-from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.keyed import RowSample, random_key
 from pymc_coresets.solving.problem import MOST_DRAWS, n_candidates
 from pymc_coresets.solving.solution import Solution
 
@@ -21,6 +21,10 @@ LOOSEST = 0.1
 AIM = 0.8
 #: Terms above which passes have fewer draws, and above which those that choose rows have fewest.
 _MANY_TERMS, _FEW_DRAWS_FROM = 500_000, 2_000_000
+
+
+def _no_mode(*_: object, **__: object) -> None:
+    """Find no mode of the full posterior, see `Reduction`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,9 +48,9 @@ class Reduction[D]:
         Value of `time.perf_counter` after which no round begins.
     report : Reporter
         Shows and times the parts; by default it shows nothing.
-    propose : callable, optional
+    propose : callable
         Returns a given number of draws from around the mode of the full posterior, or None if there
-        is no mode.  The search starts from `start_size` rows; also takes `rng`.
+        is no mode, as by default.  The search starts from `start_size` rows; also takes `rng`.
     """
 
     posterior: CoresetPosterior[D]
@@ -56,12 +60,17 @@ class Reduction[D]:
     sample_key: int | None = None
     deadline: float = math.inf
     report: Reporter = field(default_factory=lambda: Reporter(show=False))
-    propose: Callable[..., Proposal[D] | None] | None = None
+    propose: Callable[..., Proposal[D] | None] = _no_mode
 
     @property
     def key(self) -> int:
         """Key of samples of the rows: always the same, or a new one each time."""
         return random_key(self.rng) if self.sample_key is None else self.sample_key
+
+    def subsample(self, size: int) -> RowSample:
+        """Return a sample of the rows: of distinct ones, if it has a key."""
+        distinct = self.sample_key is not None
+        return self.posterior.subsample(size, key=self.key, distinct=distinct)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,7 +103,8 @@ class Method(Protocol):
 
     Notes
     -----
-    See `HasTolerance` and `DrawsWithReplacement` for what a method may have besides.
+    A method that stops at a divergence is a dataclass with the field `tolerance`, in nats, or None.
+    It may be given more draws than there are distinct rows if its `with_replacement` is true.
     """
 
     name: ClassVar[str]
@@ -108,22 +118,6 @@ class Method(Protocol):
         """Choose rows and weights."""
 
 
-@runtime_checkable
-class HasTolerance(Protocol):
-    """A method that stops at a divergence, in nats: a dataclass with this field."""
-
-    @property
-    def tolerance(self) -> float | None:
-        """None if its size alone limits it."""
-
-
-@runtime_checkable
-class DrawsWithReplacement(Protocol):
-    """A method that may be given more draws than there are distinct rows, if this is true."""
-
-    with_replacement: ClassVar[bool]
-
-
 def tolerance_of(method: Method) -> float | None:
     """Return the divergence at which a method stops, in nats; None if it has no tolerance.
 
@@ -133,7 +127,8 @@ def tolerance_of(method: Method) -> float | None:
     >>> tolerance_of(RiemannianPursuit()), tolerance_of(Uniform())
     (0.01, None)
     """
-    return method.tolerance if isinstance(method, HasTolerance) else None
+    tolerance: float | None = getattr(method, "tolerance", None)
+    return tolerance
 
 
 def rows_of_a_quadratic(n_dims: int) -> int:
@@ -183,7 +178,7 @@ def draws_to_certify(n_terms: int) -> int:
     return 400 if n_terms <= _MANY_TERMS else 200
 
 
-def candidates_to_keep(n_dims: int, size: int, n_draws: int, n_units: int | None = None) -> int:
+def candidates_to_keep(n_dims: int, size: int, n_draws: int, n_units: float = math.inf) -> int:
     """Return the number of candidates: 20 per row that may be needed, if 256 MB can hold them.
 
     For units of many terms, a fifth of them is enough, or 20 per unit that matches a quadratic.
@@ -197,9 +192,7 @@ def candidates_to_keep(n_dims: int, size: int, n_draws: int, n_units: int | None
     """
     fewest = rows_of_a_quadratic(n_dims)
     kept = min(20 * max(fewest, 200, size), n_candidates(n_draws))
-    if n_units is None:
-        return kept
-    return min(kept, max(20 * fewest, n_units // 5))  # they are evaluated again
+    return int(min(kept, max(20 * fewest, n_units / 5)))  # units are evaluated again
 
 
 def moderate_size(n_dims: int, n_rows: int) -> int:

@@ -181,8 +181,8 @@ class Measurement(Selection):
         The coreset's log-likelihood at the draws: the weighted sum of log-likelihoods, in nats.
     sums : PassSums
         The sum over all rows, and candidates for the next step, if any.
-    centred : ndarray of shape (n_rows, n_draws), optional
-        Log-likelihoods of the rows minus their means over the draws.
+    centred : ndarray of shape (n_rows, n_draws)
+        Log-likelihoods of the rows minus their means over the draws, if they were kept.
     about : object, optional
         What else a method knows of the posterior and its draws.
 
@@ -211,8 +211,15 @@ class Measurement(Selection):
     draws: Any
     own: Vector
     sums: PassSums
-    centred: Vector | None = None
+    centred: Vector = field(default_factory=lambda: np.zeros((0, 0)))
     about: Any = None
+
+    @classmethod
+    def failed(cls, chosen: Selection) -> Self:
+        """Return that of rows whose posterior cannot be drawn from: an infinite divergence."""
+        nothing = chosen.rows.take(slice(0, 0))
+        sums = PassSums(total=np.zeros(1), norm_total=0.0, candidates=nothing)
+        return cls.of(chosen, np.full(1, -np.inf), sums)
 
     @classmethod
     def of(
@@ -222,12 +229,11 @@ class Measurement(Selection):
         sums: PassSums,
         *,
         draws: object = None,
-        centred: Vector | None = None,
-        about: object = None,
+        **known: Any,  # noqa: ANN401
     ) -> Self:
-        """Return the measurement of weighted rows."""
+        """Return the measurement of weighted rows; with `centred` and `about`, if known."""
         kept = {f.name: getattr(chosen, f.name) for f in fields(Selection)}
-        return cls(own=own, sums=sums, draws=draws, centred=centred, about=about, **kept)
+        return cls(own=own, sums=sums, draws=draws, **known, **kept)
 
     @cached_property
     def log_ratios(self) -> Vector:
@@ -251,7 +257,6 @@ class Measurement(Selection):
     @cached_property
     def vectors(self) -> Vector:
         """Tangent vectors of the rows, (n_rows, n_draws)."""
-        assert self.centred is not None, "the log-likelihoods of the rows were kept"
         return tangent_vectors(self.centred)
 
     @cached_property
@@ -376,9 +381,7 @@ class Measure[D]:
 
     def of_candidates(self, draws: D, sums: PassSums) -> Matrix:
         """Return the log-likelihoods of a pass's candidates at its draws, (n_rows, n_draws)."""
-        if sums.loglik is not None:
-            return sums.loglik
-        return self.loglik(draws, sums.candidates, len(sums.total))
+        return sums.loglik_or(lambda rows: self.loglik(draws, rows, len(sums.total)))
 
     @property
     def n_rows(self) -> int:
@@ -387,7 +390,7 @@ class Measure[D]:
 
 
 def decide(
-    known: Measurement, view: Measurement | None, change: Callable[[], Vector], taken: float
+    known: Measurement, view: Measurement, change: Callable[[], Vector], taken: float
 ) -> tuple[Measurement, float]:
     """Accept a step, unless it worsened the objective because it was too long.
 
@@ -395,8 +398,8 @@ def decide(
     ----------
     known : Measurement
         Start of the step.
-    view : Measurement, optional
-        End of the step; None if the sampler failed there.
+    view : Measurement
+        End of the step; its divergence is infinite if the sampler failed there.
     change : callable
         Returns the change of the log-density at the draws of the start, (n_draws,), in nats.
     taken : float
@@ -417,14 +420,16 @@ def decide(
     ...     rows=nowhere, weights=np.ones(0), draws=None, own=np.zeros(100),
     ...     sums=PassSums(total=np.arange(100.0), norm_total=0.0, candidates=nowhere),
     ... )
-    >>> view, share = decide(here, None, lambda: 4 * np.random.default_rng(1).normal(size=100), 0.5)
+    >>> there = Measurement.failed(here)
+    >>> change = 4 * np.random.default_rng(1).normal(size=100)
+    >>> view, share = decide(here, there, lambda: change, 0.5)
     >>> view is here, share
     (True, 0.125)
     """
-    if view is not None and view.objective < known.objective:
+    if view.objective < known.objective:
         return view, 1.0
     step = change()
-    if view is not None and pareto_smooth(step[None]).sound:
+    if math.isfinite(view.objective) and pareto_smooth(step[None]).sound:
         return view, 1.0
     return known, taken * sound_part(step)
 

@@ -282,11 +282,11 @@ class Pursuit(HilbertMethod[PursuitState]):
 def pursue(
     loglik: Matrix,
     sums: PassSums,
+    target: Vector,
     size: int,
     *,
     tolerance: float,
     rng: np.random.Generator,
-    target: Vector | None = None,
     weights: Vector | None = None,
 ) -> Solution:
     """Choose candidates of a pass until more rows bring no gain on held-out draws.
@@ -317,7 +317,7 @@ def pursue(
     InvalidDataError
         If the draws cannot be used.
     """
-    problem = problem_at(loglik, sums, rng=rng, target=target, weights=weights, dtype=np.float32)
+    problem = problem_at(loglik, sums, target, rng=rng, weights=weights, dtype=np.float32)
     # The next posterior will differ from this one: less than a tenth brings no gain.
     method = Pursuit(tolerance=min(0.1 * tolerance, LOOSEST))
     least = 20 if weights is None else 60  # with these, held-out draws are noisier

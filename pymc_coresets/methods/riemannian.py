@@ -22,7 +22,7 @@ from pymc_coresets.methods.job import (
 )
 from pymc_coresets.methods.loop import Measure, Measurement, decide
 from pymc_coresets.methods.pursuit import pursue
-from pymc_coresets.options import positive_number, whole_number
+from pymc_coresets.options import if_given, positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.solving.problem import Matrix, Vector, default_n_draws, total_length
@@ -112,10 +112,8 @@ class RiemannianPursuit:
         positive_number("tolerance", self.tolerance)
         for name in ("max_rounds", "patience"):
             whole_number(name, getattr(self, name), least=1)
-        if self.start_size is not None:
-            whole_number("start_size", self.start_size, least=1)
-        if self.draws is not None:
-            whole_number("draws", self.draws, least=100)
+        if_given(whole_number, "start_size", self.start_size, least=1)
+        if_given(whole_number, "draws", self.draws, least=100)
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
         """Twice as many rows as match a quadratic log-likelihood, 100 to 1,000."""
@@ -158,7 +156,7 @@ class _Run[D]:
         wanted = min(self.size, rows_of_a_quadratic(n_dims))
         self.n_draws = options.draws or default_n_draws(wanted, n_dims)
         self.best = Best(
-            lambda best, n_draws: self._try(best.support, n_draws),
+            self._again,
             tolerance=options.tolerance,
             goal=AIM * options.tolerance,
         )
@@ -187,20 +185,21 @@ class _Run[D]:
             status = Status.INTERRUPTED
         else:
             status = self.best.concluded(status, self.job.deadline)
-        found: dict[str, Any] = {"proposal": self._proposal(), "modes": self.modes}
         best = self.best.measured
-        if best is None:
+        found: dict[str, Any] = {"proposal": self.proposed, "modes": self.modes}
+        if best is None or not math.isfinite(best.objective):
             return self.history.solution(self.unmeasured, status, math.nan, **found)
+        found["proposal"] = self._proposal(best)
         return self.history.solution(best, status, **best.facts, **found)
 
-    def _proposal(self) -> Proposal[D] | None:
+    def _proposal(self, best: Measurement) -> Proposal[D] | None:
         """Return the draws around the mode, or those of the coreset if only they weigh reliably.
 
         Chains start at some of them: from elsewhere, they may end in modes that only the coreset's
         posterior has.
         """
-        proposed, best = self.proposed, self.best.measured
-        if proposed is None or best is None or best.judgement is None:
+        proposed = self.proposed
+        if proposed is None or best.judgement is None:
             return proposed
         if proposed.is_reliable or best.judgement.certificate.pareto_khat >= KHAT_RELIABLE:
             return proposed
@@ -220,8 +219,7 @@ class _Run[D]:
         return self.fall_back(status)
 
     def _uniform(self, size: int) -> Selection:
-        distinct = self.job.sample_key is not None
-        subsample = self.posterior.subsample(size, key=self.job.key, distinct=distinct)
+        subsample = self.job.subsample(size)
         return Selection(rows=subsample.rows, weights=subsample.weights)
 
     def _propose(self, place: _Place) -> Solution:
@@ -230,15 +228,12 @@ class _Run[D]:
         target = (1 - share) * known.own + share * known.sums.total
         return self._pursue(known.draws, known.sums, target)
 
-    def _follow(
-        self, place: _Place, chosen: Selection, view: Measurement | None, before: float
-    ) -> _Place:
+    def _follow(self, place: _Place, chosen: Selection, view: Measurement, before: float) -> _Place:
         """Accept a step, or shorten it; end after several that were no better."""
-        is_better = view is not None and view.objective < before
-        known, unimproved = place.known, 0 if is_better else place.unimproved + 1
+        known, unimproved = place.known, 0 if view.objective < before else place.unimproved + 1
         if unimproved >= self.options.patience:
-            failed = Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
-            return replace(place, status=failed)
+            is_drawn = math.isfinite(view.objective)
+            return replace(place, status=Status.NO_PROGRESS if is_drawn else Status.SAMPLING_FAILED)
 
         def change() -> Vector:  # of the log-density at known draws, which were of another coreset
             loglik = self.measure.loglik(known.draws, chosen.rows, len(known.own))
@@ -248,7 +243,7 @@ class _Run[D]:
 
     def first_view(self) -> Measurement | Status:
         """Return the start of the rounds, or a status if none are needed."""
-        found = None if self.job.propose is None else self._one_pass(self.job.propose)
+        found = self._one_pass()
         if found is None:
             return self._view_of_start()
         self.unmeasured = found
@@ -257,7 +252,7 @@ class _Run[D]:
         # If more rounds are likely, the draws that certify are reused in the next one.
         enough = found.objective <= self.best.goal
         view = self._try(found, draws_to_certify(self.posterior.n_terms) if enough else None)
-        if view is None:
+        if not math.isfinite(view.objective):
             return self._view_of_start()
         self.best.takes(view)
         if self.best.is_met():
@@ -266,7 +261,7 @@ class _Run[D]:
             return Status.OUT_OF_TIME
         if not len(view.sums.candidates):
             view = self._try(view)
-        return Status.SAMPLING_FAILED if view is None else view
+        return view if math.isfinite(view.objective) else Status.SAMPLING_FAILED
 
     def _view_of_start(self) -> Measurement:
         # These draws only locate the region of the posterior.
@@ -276,17 +271,17 @@ class _Run[D]:
             self.unmeasured = self.start  # any round will do better
         return known
 
-    def _one_pass(self, propose: Callable[..., Proposal[D] | None]) -> Solution | None:
+    def _one_pass(self) -> Solution | None:
         """Choose rows at draws from around the mode; None if that fails."""
         default = draws_around_mode(self.posterior.n_dims, self.posterior.n_terms)
         n_draws, rng = self.options.draws or default, self.rng.spawn(1)[0]
         with self.history.drawing():
-            proposal = propose(n_draws, start_size=self.start_size, rng=rng)
+            proposal = self.job.propose(n_draws, start_size=self.start_size, rng=rng)
         if proposal is None:
             return None
         n_draws = len(proposal.log_ratios)
         if not self.scale and self._n_candidates(n_draws) < self.posterior.n_rows:
-            known = self._uniform(_UNITS_FOR_SCALE) if self._n_units else self.start
+            known = self._uniform(_UNITS_FOR_SCALE) if self._n_units < math.inf else self.start
             loglik = self.measure.loglik(proposal.draws, known.rows, n_draws)
             self.scale = total_length(loglik, known.weights)
         sums = self._candidates(proposal.draws, n_draws)
@@ -298,7 +293,7 @@ class _Run[D]:
             sums = self._candidates(self.proposed.draws, n_kept)
         weights = self.proposed.smoothed.weights[0] if self.proposed.is_reliable else None
         try:
-            return self._pursue(self.proposed.draws, sums, None, weights)
+            return self._pursue(self.proposed.draws, sums, sums.total, weights)
         except InvalidDataError as error:  # hardly any of them differ: that is no mode
             _log.info("The draws around the mode cannot be used: %s", error.message)
             self.proposed = self.modes = None
@@ -312,8 +307,13 @@ class _Run[D]:
         self.best.takes(self._try(self.start if fits else self._uniform(self.size)))
         return self.best.met if self.best.is_met() else status
 
-    def _try(self, chosen: Selection, n_certifying: int | None = None) -> Measurement | None:
-        """Measure a coreset; None if its posterior cannot be sampled or evaluated.
+    def _again(self, best: Measurement, n_draws: int) -> Measurement:
+        """Measure a coreset at fresh draws, if there are any."""
+        view = self._try(best.support, n_draws)
+        return view if math.isfinite(view.objective) else best
+
+    def _try(self, chosen: Selection, n_certifying: int | None = None) -> Measurement:
+        """Measure a coreset: at infinity, if its posterior cannot be sampled or evaluated.
 
         No candidates are kept if the draws only certify.
         """
@@ -321,12 +321,11 @@ class _Run[D]:
         if isinstance(chosen, Solution):
             predicted = float(chosen.history["objective"][-1])
         try:
-            view = self._measured(chosen, predicted, n_certifying)
+            return self._measured(chosen, predicted, n_certifying)
         except SamplingError as error:
             _log.info("A round was discarded: %s", error)
             self.history.add(size=chosen.size, objective=predicted, heldout_objective=math.inf)
-            return None
-        return view if math.isfinite(view.objective) else None
+            return Measurement.failed(chosen)
 
     def _measured(
         self,
@@ -366,17 +365,17 @@ class _Run[D]:
         return candidates_to_keep(self.posterior.n_dims, self.size, n_draws, self._n_units)
 
     @property
-    def _n_units(self) -> int | None:
-        """Number of rows, if these are units of many terms each."""
+    def _n_units(self) -> float:
+        """Number of rows, if these are units of many terms each; otherwise infinite."""
         n_rows = self.posterior.n_rows
-        return n_rows if self.posterior.n_terms > n_rows else None
+        return n_rows if self.posterior.n_terms > n_rows else math.inf
 
     def _pursue(
-        self, draws: D, sums: PassSums, target: Vector | None, weights: Vector | None = None
+        self, draws: D, sums: PassSums, target: Vector, weights: Vector | None = None
     ) -> Solution:
-        """Choose candidates of a pass that match the sum over all rows, or a target."""
+        """Choose candidates of a pass that match a target, such as the sum over all rows."""
         loglik = self.measure.of_candidates(draws, sums)
         tolerance, rng = self.options.tolerance, self.rng
         return pursue(
-            loglik, sums, self.size, tolerance=tolerance, rng=rng, target=target, weights=weights
+            loglik, sums, target, self.size, tolerance=tolerance, rng=rng, weights=weights
         )

@@ -16,7 +16,7 @@ from pymc_coresets.options import whole_number
 from pymc_coresets.papers.reserve import Reserve
 from pymc_coresets.progress import Reporter
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.solving.solution import History, Progress, Solution, Status
+from pymc_coresets.solving.solution import History, Progress, Solution, Status, unwatched
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ def solve_adaptively[S: AdaptiveState, D](
     *,
     rng: np.random.Generator,
     draw: Callable[..., D] | None = None,
-    callback: Callable[[Progress], object] | None = None,
+    callback: Callable[[Progress], object] = unwatched,
 ) -> Solution:
     """Choose at most ``size`` weighted rows whose posterior is close to the full one.
 

@@ -1,6 +1,6 @@
 """PASS-GLM: from a generalised linear model to polynomial approximate sufficient statistics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pymc as pm
@@ -177,20 +177,22 @@ def build_pass_glm(  # noqa: PLR0913
     with Reporter(show=show_bars) as report, one_blas_thread():
         with report.part("reading the model"):
             model = model if given is None else fix_variables(model, given)
-            observations = (
-                wanted.found_in(model)
-                if rows is None
-                else likelihood_of_prototypes(model, rows.columns, wanted).observations
-            )
+            verified: Callable[..., PredictorRows]
+            if rows is None:
+                observations, verified = wanted.found_in(model), _verified_held
+            else:
+                observations = likelihood_of_prototypes(model, rows.columns, wanted).observations
+                verified = _verified_read
             held = find_linear_predictor(observations)
             check_size(degree, len(held.names))
-            part = _verified(held, wanted, rng.spawn(1)[0], report)
+            part = verified(held, wanted, rng.spawn(1)[0], report)
         if fixed_radius is None:
             with report.passes("choosing the radius", part.loglikelihood.n_rows) as show:
                 own = rng.spawn(1)[0]
                 fixed_radius = part.settled_radius(degree, rng=own, show=show)
         with report.passes("summing polynomials", part.loglikelihood.n_rows) as show:
-            statistics = part.statistics(degree, fixed_radius, show)
+            statistics = part.statistics(degree, fixed_radius)
+            show(part.loglikelihood.n_rows)
         if not statistics.is_proper:
             raise _improper(part.held, statistics)
         summary = PolynomialSummary(statistics=statistics, parts=(part,), progressbar=show_bars)
@@ -198,16 +200,20 @@ def build_pass_glm(  # noqa: PLR0913
     return summary
 
 
-def _verified(
+def _verified_held(
+    found: Predictors, _: RowsToRead, rng: np.random.Generator, __: Reporter
+) -> PredictorRows:
+    """Compare the derived log-likelihood of the model's own rows with PyMC's before the pass."""
+    verify_rows(LogLikelihood(found.observations), rng=rng)
+    return PredictorRows(SeenRows(found), LogLikelihood(found.observations, collapse="auto"))
+
+
+def _verified_read(
     found: Predictors, wanted: RowsToRead, rng: np.random.Generator, report: Reporter
 ) -> PredictorRows:
-    """Compare the derived log-likelihood with PyMC's before the pass, and check the rows."""
-    observations = found.observations
-    if wanted.rows is None:
-        verify_rows(LogLikelihood(observations), rng=rng)
-        loglik = LogLikelihood(observations, collapse="auto")
-        return PredictorRows(SeenRows(found), loglik)
-    loglik = likelihood_of_rows(observations.model, wanted, rng=rng, watch=report.rows_read)
+    """Compare that of rows from elsewhere, and check these."""
+    model = found.observations.model
+    loglik = likelihood_of_rows(model, wanted, rng=rng, watch=report.rows_read)
     return PredictorRows(seen_rows_of(loglik, find_linear_predictor), loglik)
 
 

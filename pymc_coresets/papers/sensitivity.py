@@ -10,7 +10,7 @@ from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.methods.job import Reduction, moderate_size
-from pymc_coresets.options import flag, positive_number, whole_number
+from pymc_coresets.options import flag, if_given, positive_number, whole_number
 from pymc_coresets.papers.signed_rows import (
     ClusterSums,
     SensitivityBound,
@@ -233,10 +233,8 @@ class Sensitivity:
     def __post_init__(self) -> None:
         whole_number("n_clusters", self.n_clusters, least=1)
         flag("exact_centers", self.exact_centers)
-        if self.radius is not None:
-            positive_number("radius", self.radius)
-        if self.epsilon is not None:
-            positive_number("epsilon", self.epsilon, below=1)
+        if_given(positive_number, "radius", self.radius)
+        if_given(positive_number, "epsilon", self.epsilon, below=1)
         positive_number("delta", self.delta, below=1)
         if self.center is not None:
             object.__setattr__(self, "center", _vector("center", self.center))
@@ -302,17 +300,21 @@ class Sensitivity:
         size_of_block = seen.block_rows(4 * self.n_clusters)
         blocks = SignedBlocks(source, lambda r: signed_by_labels(seen.of(r)), size_of_block)
         found = Sensitivities.of(blocks, self.bound, self.n_clusters, rng=rng)
-        n_draws = self._n_draws(found, len(names), size)
-        return found.draw(n_draws, key=random_key(rng)), self._figures(found, n_draws)
+        n_draws, promised = self._n_draws(found, len(names), size)
+        figures = self._figures(found) | promised
+        return found.draw(n_draws, key=random_key(rng)), {"n_draws": n_draws, **figures}
 
     def bound(self, sums: ClusterSums) -> SensitivityBound:
         """Return the bound in the ball, for rows of such clusters."""
         exact = self.uses_exact_centers
         return SensitivityBound.of(sums, radius=self.radius, center=self.center, exact=exact)
 
-    def _n_draws(self, found: Sensitivities, n_dims: int, size: int) -> int:
+    def _n_draws(
+        self, found: Sensitivities, n_dims: int, size: int
+    ) -> tuple[int, dict[str, object]]:
+        """Return the number of draws, and what it guarantees, if it does."""
         if self.epsilon is None:
-            return size
+            return size, {}
         n_draws = guaranteed_size(found.mean, n_dims, epsilon=self.epsilon, delta=self.delta)
         if n_draws >= size:
             raise InvalidOptionError(
@@ -322,20 +324,16 @@ class Sensitivity:
                 "larger epsilon, give a smaller radius (and center=... for the ball's centre), or "
                 "leave epsilon out and give a size."
             )
-        return n_draws
+        return n_draws, {"epsilon": self.epsilon, "delta": self.delta}
 
-    def _figures(self, found: Sensitivities, n_draws: int) -> dict[str, object]:
+    def _figures(self, found: Sensitivities) -> dict[str, object]:
         """Quantities behind the guarantee."""
-        figures: dict[str, object] = {
-            "n_draws": n_draws,
+        return {
             "mean sensitivity": found.mean,
             "largest sensitivity": found.largest,
             "radius": found.bound.radius,
             "center": 0.0 if self.center is None else found.bound.center,
         }
-        if self.epsilon is not None:
-            figures |= {"epsilon": self.epsilon, "delta": self.delta}
-        return figures
 
 
 def _vector(name: str, value: Sequence[float]) -> tuple[float, ...]:

@@ -192,9 +192,10 @@ class SensitivityBound:
         Each row belongs to the nearest one.
     masses : ndarray of shape (k,)
         Sum of the case weights in each cluster.
-    means : ndarray of shape (k, n_dims + 1), or None
-        Means of the clusters; a row's own cluster is taken without that row.  By default, rows are
-        compared with the centers.
+    points : ndarray of shape (k, n_dims + 1)
+        What rows are compared with: the centers, or the means of the clusters.
+    are_means : bool
+        Whether these are the means; a row's own cluster is taken without that row then.
     radius : float
         Of the ball.
     center : ndarray of shape (n_dims,)
@@ -225,7 +226,8 @@ class SensitivityBound:
 
     centers: Matrix
     masses: Vector
-    means: Matrix | None
+    points: Matrix
+    are_means: bool
     radius: float
     center: Vector
 
@@ -262,21 +264,22 @@ class SensitivityBound:
         return cls(
             centers=sums.centers,
             masses=sums.masses,
-            means=sums.means if exact else None,
+            points=sums.means if exact else sums.centers,
+            are_means=exact,
             radius=float(radius),
             center=np.zeros(sums.centers.shape[1] - 1) if center is None else np.asarray(center),
         )
 
     def values(self, rows: SignedRows) -> Vector:
         """Return m_n of each row; 0 for rows of case weight 0."""
-        points = self.centers if self.means is None else self.means
+        points = self.points
         own, _ = nearest(rows, self.centers)
         distances, along = np.sqrt(_squared_parts(rows, points)[0]), np.append(self.center, 1.0)
         shifts = points @ along - (rows.vectors @ along)[:, None]
         exponents, weights = self.radius * distances + np.abs(shifts), rows.weights
         each, mass = np.arange(len(own)), self.masses[own]
         others = np.maximum(mass - weights, 0)  # of its own cluster; 0 but for rounding if alone
-        if self.means is not None:
+        if self.are_means:
             scale = np.divide(mass, others, out=np.full_like(mass, np.inf), where=others > 0)
             apart = exponents[each, own]
             exponents[each, own] = np.multiply(apart, scale, out=apart, where=apart > 0)
@@ -375,10 +378,10 @@ def _run(
 ) -> tuple[Matrix, float]:
     """Return the centres, and the weighted sum of squared distances from them."""
     centers = _seed(rows, weights, n_clusters, rng)
-    nearest = None
+    nearest = np.full(len(weights), -1)
     for _ in range(50):
         previous, nearest = nearest, squared_distances(rows, centers).argmin(axis=1)
-        if previous is not None and np.array_equal(previous, nearest):
+        if np.array_equal(previous, nearest):
             break
         masses, sums = cluster_sums(rows, nearest, weights, len(centers))
         filled = masses > 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.methods.loop import Measure, Measurement
-from pymc_coresets.options import flag, positive_number, whole_number
+from pymc_coresets.options import flag, if_given, positive_number, whole_number
 from pymc_coresets.papers.adaptive import AdaptiveMethod, AdaptiveState
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
@@ -98,12 +98,10 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
     def __post_init__(self) -> None:
         whole_number("draws", self.draws, least=2)
         whole_number("n_steps", self.n_steps, least=1)
-        if self.step_size is not None:
-            positive_number("step_size", self.step_size)
+        if_given(positive_number, "step_size", self.step_size)
         if flag("adam", self.adam) and self.step_size is None:
             raise InvalidOptionError("adam=True needs a step_size, such as 0.5.")
-        if self.n_subsample is not None:
-            whole_number("n_subsample", self.n_subsample, least=1)
+        if_given(whole_number, "n_subsample", self.n_subsample, least=1)
 
     def start[D](self, measure: Measure[D], size: int) -> SparseVIState:
         """Draw from the prior."""

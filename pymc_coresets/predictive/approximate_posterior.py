@@ -17,7 +17,6 @@ from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.diagnostics.posterior_draws import Chains, draws_tree
 from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict
 from pymc_coresets.reading.draws import Draws, DrawsLike
-from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
@@ -59,8 +58,8 @@ class ApproximatePosterior:
         Message for draws that are impossible under the full data, with a remedy.
     remedy : str
         Remedy for unreliable importance weights.
-    earlier : Quadratic, optional
-        Log-likelihood of rows that are no longer available.
+    of_earlier : callable
+        Log-likelihood of rows that are no longer available, at draws: (n_draws,).
     has_all_rows : callable
         Whether the approximate posterior is the full one.
     require_all_rows : callable
@@ -89,7 +88,7 @@ class ApproximatePosterior:
     replacement: Replacement
     impossible: str
     remedy: str
-    earlier: Quadratic | None = None
+    of_earlier: Callable[[Draws], Floats] = lambda draws: np.zeros(draws.n_draws)
     has_all_rows: Callable[[], bool] = lambda: False
     require_all_rows: Callable[[], None] = lambda: None
     groups: Mapping[str, xr.Dataset] = field(default_factory=dict)
@@ -129,10 +128,7 @@ class ApproximatePosterior:
         with np.errstate(over="ignore", invalid="ignore"):
             full: Floats = np.sum([part.sums(draws).total for part in self.parts], axis=0)
             own = self.replacement.loglik(draws)
-            if self.earlier is not None:
-                earlier = self.earlier.at_draws(self.parts[0].observations, draws)
-                full = full + earlier
-        return full, own
+            return full + self.of_earlier(draws), own
 
     @property
     def space(self) -> Unconstrained:

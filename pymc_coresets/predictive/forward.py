@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +37,8 @@ from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior
 from pymc_coresets.predictive.model_data import (
     BLOCK_ROWS,
     FilledModel,
+    HeldRows,
+    Known,
     data_groups,
     labelled,
 )
@@ -300,8 +302,8 @@ class Predictions:
         Of the random numbers.
     means : bool, default False
         Average over the draws.
-    filled : FilledModel, optional
-        The same model with rows from another source; None for the model's own rows.
+    rows : HeldRows or FilledModel
+        The model's own rows, or the same model with rows from another source.
     drawn : collection of str
         Free variables that are predicted, and of which there are no draws.
 
@@ -330,14 +332,14 @@ class Predictions:
     chains: Chains
     key: int
     means: bool = False
-    filled: FilledModel | None = None
+    rows: HeldRows | FilledModel = field(default_factory=HeldRows)
     drawn: Collection[str] = ()
 
     def in_memory(
         self, *, progressbar: bool, observed: bool = False
     ) -> tuple[xr.Dataset, xr.Dataset]:
         """Return all of them and, if wanted, what was observed of the same variables."""
-        rows, draws = slice(0, self._n_rows), slice(0, self.chains.n_draws)
+        rows, draws = slice(0, self.rows.n_rows), slice(0, self.chains.n_draws)
         n_bytes = 8 * self._n_values * (1 if self.means else self._n_draws)
         if n_bytes > _MOST_BYTES:
             raise InvalidOptionError(
@@ -351,14 +353,16 @@ class Predictions:
         for of_rows, of_draws, values in self._blocks(progressbar=progressbar):
             before = () if self.means else (slice(None), of_draws)
             for name, value in values.items():
-                axis = self._known[name][1]
-                along = () if axis is None else (*[slice(None)] * axis, of_rows)
-                whole[name][(*before, *along)] = value
+                along = [(*[slice(None)] * axis, of_rows) for axis in self._known[name][1]]
+                whole[name][sum(along, before)] = value
             group = data_groups(self.model)["observed_data"] if seen else {}
             for name in seen if of_draws.stop == draws.stop else ():
                 parts[name].append(group[name].to_numpy())
         axes = {name: self._known[name][1] for name in seen}
-        data = {n: np.concatenate(p, axes[n]) if p[1:] else p[0] for n, p in parts.items()}
+        data = {
+            n: np.concatenate(p, max(axes[n], default=0)) if p[1:] else p[0]
+            for n, p in parts.items()
+        }
         return self._labelled((rows, draws, whole)), self._labelled((rows, draws, data), ())
 
     def blocks(self, *, progressbar: bool) -> Iterator[xr.Dataset]:
@@ -369,14 +373,13 @@ class Predictions:
 
     def _blocks(self, *, progressbar: bool) -> Iterator[Block]:
         """Divide rows from elsewhere, or the draws of each chain if the model holds all rows."""
-        chains, at_draw = self.chains, max(self._n_values, 1)
-        each, of_rows = chains.n_draws, iter([slice(0, 1)])
-        if self.filled is not None:
-            of_row = max(at_draw // self._n_rows * (1 if self.means else self._n_draws), 1)
-            of_rows = self.filled.blocks(max(1, min(_ENTRIES // of_row, BLOCK_ROWS)))
-        elif not self.means:
-            each = max(1, _ENTRIES // (chains.n_chains * at_draw))
-        n_predictions = self._n_rows * self._n_draws
+        chains, at_draw, n_rows = self.chains, max(self._n_values, 1), self.rows.n_rows
+        n_kept = 1 if self.means else self._n_draws
+        of_row = max(at_draw // n_rows * n_kept, 1)
+        of_rows = self.rows.blocks(max(1, min(_ENTRIES // of_row, BLOCK_ROWS)))
+        most = chains.n_draws if self.means else _ENTRIES // (chains.n_chains * at_draw)
+        each = self.rows.draws_of_block(chains.n_draws, max(1, most))
+        n_predictions = n_rows * self._n_draws
         with (
             Reporter(show=progressbar) as report,
             report.passes("predicting", n_predictions, unit="predictions") as show,
@@ -397,16 +400,15 @@ class Predictions:
 
         def compute(task: tuple[Forward, np.ndarray]) -> Values:
             forward, strip = task
+            _, n_together, values_at = self._by_several
             into = {n: np.zeros_like(v) for n, v in values.items()} if self.means else values
-            for which in np.array_split(strip, -(-len(strip) // self._n_together)):
+            for which in np.array_split(strip, -(-len(strip) // n_together)):
                 i = int(which[0])
                 chain, draw = divmod(i, self.chains.n_draws)
-                block = "" if self.filled is None else f" in block {number} of the rows"
                 at = () if self.means else (chain, draw - draws.start)
-                one_by_one = self._summed is None
-                point = self._draws.at(i) if one_by_one else self._draws.take(which).values
-                with self._explained(f" at draw {draw} of chain {chain}{block}"):
-                    found = forward(point, self.key, number, i)
+                where = f" at draw {draw} of chain {chain}{self.rows.place(number)}"
+                with self._explained(where):
+                    found = forward(values_at(which), self.key, number, i)
                 for name, value in found.items():
                     into[name][at] += value
             return into
@@ -430,8 +432,8 @@ class Predictions:
         each = {"chain": slice(None), "draw": draws}
         labels = {dim: self.chains.posterior[dim].to_numpy()[each[dim]] for dim in before}
         for name in values:
-            value, axis = self._known[name]
-            if axis is not None:
+            value, axes = self._known[name]
+            for axis in axes:
                 labels[dims_of(name, value.ndim, named)[axis]] = np.arange(rows.start, rows.stop)
         found = labelled(self.model, values, before=before, labels=labels)
         for name in values if self.means else ():
@@ -452,22 +454,14 @@ class Predictions:
     def _n_draws(self) -> int:
         return self.chains.n_chains * self.chains.n_draws
 
-    @property
-    def _n_rows(self) -> int:
-        return 1 if self.filled is None else self.filled.source.n_rows
-
     @cached_property
     def _by_numpy(self) -> Forward:
         return Forward.of(self.model, self.graphs, self.drawn)
 
     @cached_property
     def _forwards(self) -> list[Forward]:
-        """A function of a draw for each strip: by NumPy, or a compiled loop if that pays."""
-        forward = self._summed
-        if forward is None and self._is_compiled:
-            forward = Forward.of(self.model, self.graphs, self.drawn, compiled=True)
-        elif forward is None:
-            forward = self._by_numpy
+        """A function for each strip of draws."""
+        forward, *_ = self._by_several
         return [forward.separate() for _ in range(_STRIPS)]
 
     @cached_property
@@ -476,65 +470,49 @@ class Predictions:
         return not random and self._n_values * self._n_draws >= _WORTH_COMPILING
 
     @cached_property
-    def _summed(self) -> Forward | None:
-        """The function of several draws, for compiled means of what can be vectorised."""
-        if self.means and self._is_compiled and not self.drawn and self.model.free_RVs:
-            with suppress(NotImplementedError, TypeError, ValueError):
-                return Forward.summed(self.model, self.graphs)
-        return None
+    def _by_several(self) -> tuple[Forward, int, Callable[[np.ndarray], Mapping[str, np.ndarray]]]:
+        """A function of draws, how many it takes in a call, and their values.
 
-    @property
-    def _n_together(self) -> int:
-        """Number of draws in a call of the function: those of all threads take 256 MB at most."""
-        n_values = max(sum(value.size for value, _ in self._known.values()), 1)
-        return (
-            1 if self._summed is None else int(np.clip(_ENTRIES // (n_cores() * n_values), 1, 16))
-        )
+        It is of several draws for compiled means of what can be vectorised: those of all threads
+        take 256 MB at most. Otherwise it is of one, by NumPy, or a compiled loop if that pays.
+        """
+        if self.means and self._is_compiled and not self.drawn and self.model.free_RVs:
+            n_values = max(sum(value.size for value, _ in self._known.values()), 1)
+            n_together = int(np.clip(_ENTRIES // (n_cores() * n_values), 1, 16))
+            with suppress(NotImplementedError, TypeError, ValueError):
+                summed = Forward.summed(self.model, self.graphs)
+                return summed, n_together, lambda which: self._draws.take(which).values
+        forward = self._by_numpy
+        if self._is_compiled:
+            forward = Forward.of(self.model, self.graphs, self.drawn, compiled=True)
+        return forward, 1, lambda which: self._draws.at(int(which[0]))
 
     @cached_property
     def _n_values(self) -> int:
         """Number of values at a draw, for all rows."""
-        n_rows = self._n_rows
         return sum(
-            value.size if axis is None else value.size // value.shape[axis] * n_rows
-            for value, axis in self._known.values()
+            value.size // math.prod(value.shape[axis] for axis in axes) * self.rows.n_rows
+            for value, axes in self._known.values()
         )
 
     def _zeros(self, rows: slice, draws: slice) -> Values:
         """Return room for the predictions for some rows and draws of each chain."""
         before = () if self.means else (self.chains.n_chains, draws.stop - draws.start)
         found = {}
-        for name, (value, axis) in self._known.items():
+        for name, (value, axes) in self._known.items():
             shape = list(value.shape)
-            if axis is not None:
+            for axis in axes:
                 shape[axis] = rows.stop - rows.start
             found[name] = np.zeros((*before, *shape), np.float64 if self.means else value.dtype)
         return found
 
     @cached_property
-    def _known(self) -> dict[str, tuple[np.ndarray, int | None]]:
-        """The variables for all rows or a few, and along which of their axes these rows lie."""
-        if self.filled is None:
-            return {name: (value, None) for name, value in self._at_first().items()}
-        found: dict[str, tuple[np.ndarray, int | None]] = {}
-        fewer, more = self._at_first(2), self._at_first(3)
-        for name, value in more.items():
-            shapes = list(zip(fewer[name].shape, value.shape, strict=True))
-            if shapes.count((2, 3)) != 1:
-                raise UnsupportedModelError(
-                    f"{name!r} has shape {value.shape} for 3 rows and {fewer[name].shape} for 2: "
-                    "it has no axis along the rows. Put the data that it is computed from into "
-                    "pm.Data, give it the dims of these (or shape=x.shape[0]), or name others with "
-                    "var_names."
-                )
-            found[name] = value, shapes.index((2, 3))
-        return found
+    def _known(self) -> Known:
+        """Values of each variable at the first draw, and their axes along the rows."""
+        return self.rows.known(self._at_first)
 
-    def _at_first(self, n_rows: int | None = None) -> Values:
-        """Return the values for a few rows, or those that the model holds, at the first draw."""
-        if self.filled is not None and n_rows is not None:
-            self.filled.few(n_rows)
-        with self._explained("" if n_rows is None else f" for {n_rows} rows"):
+    def _at_first(self, where: str) -> Values:
+        with self._explained(where):
             return self._by_numpy(self._draws.at(0), self.key)
 
     @contextmanager

@@ -1,6 +1,6 @@
 """The data of a model: the groups that `pm.sample` gives them, and blocks of rows in a copy."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -31,6 +31,34 @@ BLOCK_ROWS = 2**16
 """Rows that the model holds at a time, at most: some MB of each column."""
 
 
+#: Values of each variable; and the axes along the rows that they have, one or none.
+type Known = dict[str, tuple[np.ndarray, tuple[int, ...]]]
+
+
+class HeldRows:
+    """The rows that a model holds itself, as one block: see `FilledModel`."""
+
+    n_rows = 1
+
+    def blocks(self, at_draw: int) -> Iterator[slice]:
+        """Yield the only block."""
+        del at_draw
+        yield slice(0, 1)
+
+    def draws_of_block(self, n_draws: int, most: int) -> int:
+        """Return how many draws of each chain a block takes, of which `most` fit into memory."""
+        return min(n_draws, most)
+
+    def place(self, number: int) -> str:
+        """Return the location of a block, for messages."""
+        del number
+        return ""
+
+    def known(self, compute: Callable[[str], Mapping[str, np.ndarray]]) -> Known:
+        """Return values at a draw: no axis grows with the rows."""
+        return {name: (value, ()) for name, value in compute("").items()}
+
+
 @dataclass(frozen=True, eq=False)
 class FilledModel:
     """A copy of a model, to be filled with rows from elsewhere.
@@ -57,6 +85,42 @@ class FilledModel:
         """The dimensions of the rows."""
         return row_dims(self.model, (*self.columns, *self.resized))
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.source.n_rows
+
+    def draws_of_block(self, n_draws: int, most: int) -> int:
+        """Return all draws: blocks are divided along the rows."""
+        del most
+        return n_draws
+
+    def place(self, number: int) -> str:
+        """Return the location of a block, for messages."""
+        return f" in block {number} of the rows"
+
+    def known(self, compute: Callable[[str], Mapping[str, np.ndarray]]) -> Known:
+        """Return values at a draw and three rows, with the axes along the rows.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If a variable has no such axis.
+        """
+        fewer, more = (self._of_few(n_rows, compute) for n_rows in (2, 3))
+        found: Known = {}
+        for name, value in more.items():
+            shapes = list(zip(fewer[name].shape, value.shape, strict=True))
+            if shapes.count((2, 3)) != 1:
+                raise UnsupportedModelError(
+                    f"{name!r} has shape {value.shape} for 3 rows and {fewer[name].shape} for 2: "
+                    "it has no axis along the rows. Put the data that it is computed from into "
+                    "pm.Data, give it the dims of these (or shape=x.shape[0]), or name others with "
+                    "var_names."
+                )
+            found[name] = value, (shapes.index((2, 3)),)
+        return found
+
     def blocks(self, size: int = BLOCK_ROWS) -> Iterator[slice]:
         """Fill the model with one block of rows after the other, and yield which rows these are."""
         start = 0
@@ -79,10 +143,13 @@ class FilledModel:
             if isinstance(length, SharedVariable):
                 length.set_value(np.array(n_rows))
 
-    def few(self, n_rows: int) -> None:
-        """Fill the model with a few rows, some of them repeatedly."""
+    def _of_few(
+        self, n_rows: int, compute: Callable[[str], Mapping[str, np.ndarray]]
+    ) -> Mapping[str, np.ndarray]:
+        """Compute values for a few rows, some of them repeatedly."""
         first = next(iter(self.source.blocks(n_rows))).arrays
         self.fill([np.resize(array, (n_rows, *array.shape[1:])) for array in first])
+        return compute(f" for {n_rows} rows")
 
 
 def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) -> FilledModel:
@@ -131,8 +198,8 @@ def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) 
     return filled
 
 
-def filled_with_own(own: ApproximatePosterior, copy: pm.Model) -> FilledModel | None:
-    """Prepare a copy of the model for all rows; None if it holds them already."""
+def filled_with_own(own: ApproximatePosterior, copy: pm.Model) -> FilledModel | HeldRows:
+    """Prepare a copy of the model for all rows, unless it holds them already."""
     if len(own.parts) > 1:
         raise InvalidOptionError(
             "The rows of summaries that were added lie in several models: predict those of one "
@@ -142,7 +209,7 @@ def filled_with_own(own: ApproximatePosterior, copy: pm.Model) -> FilledModel | 
     [loglik] = own.parts
     prototypes = loglik.observations.prototypes
     if not prototypes:
-        return None
+        return HeldRows()
     columns = tuple(row.name for row in loglik.observations.rows)
     others = tuple(name for name in prototypes.values if name not in columns)
     return FilledModel(copy, loglik.source, columns, others)

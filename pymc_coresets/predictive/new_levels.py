@@ -1,7 +1,7 @@
 """Draws of variables for the levels of another model: known ones by label, new ones by chance."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Self
@@ -167,33 +167,32 @@ def with_levels_of(model: pm.Model, idata: xr.DataTree, rng: np.random.Generator
             ).in_memory(progressbar=False)[0][variable.name]
             values = np.where(is_known, values, new.to_numpy())
             _log.warning(_of_new(variable, axes))
-        each = {dim: _labels(model, dim) for dim in variable.dims}
-        own = {dim: (dim, found.to_numpy()) for dim, found in each.items() if found is not None}
+        own = {dim: (dim, found.to_numpy()) for dim, found in _labels(model, variable.dims).items()}
         data = {variable.name: ((*SAMPLE_DIMS, *variable.dims), values)}
         held = held.merge(xr.Dataset(data, labels | own))
     return idata.assign(posterior=xr.DataTree(held.assign_attrs(posterior.attrs)))
 
 
-def _labels(model: pm.Model, dim: str) -> pd.Index | None:
-    """Return the labels of a model along a dimension, if it has any."""
-    labels = model.coords.get(dim)
-    return None if labels is None else pd.Index(labels)
+def _labels(model: pm.Model, dims: Iterable[str]) -> dict[str, pd.Index]:
+    """Return the labels of a model along some dimensions, of those that have any."""
+    held = {dim: model.coords.get(dim) for dim in dims}
+    return {dim: pd.Index(labels) for dim, labels in held.items() if labels is not None}
 
 
 def _places(model: pm.Model, draws: xr.DataArray, dim: str, size: int) -> np.ndarray:
     """Return where the entries of a model along a dimension are among the draws'; -1 if nowhere."""
-    wanted = _labels(model, dim)
-    if wanted is None or dim not in draws.coords:
+    of_model = _labels(model, [dim])
+    if dim not in of_model or dim not in draws.coords:
         if size == draws.sizes[dim]:
             return np.arange(size)
-        whose = "the model has" if wanted is None else "the draws have"
+        whose = "the draws have" if dim in of_model else "the model has"
         raise InvalidDataError(
             f"{draws.name!r} has {size:,} entries along {dim!r} in the model, and "
             f"{draws.sizes[dim]:,} in the draws, and {whose} no labels there: which entries are "
             "known cannot be told. Give that dimension a name and labels (dims, coords) in both.",
             topic="draws",
         )
-    labels = pd.Index(draws[dim].to_numpy())
+    labels, wanted = pd.Index(draws[dim].to_numpy()), of_model[dim]
     if list(labels) == list(wanted):
         return np.arange(size)
     if not labels.is_unique:

@@ -15,7 +15,7 @@ from pymc_coresets.diagnostics.posterior_draws import require_own, thinned
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.options import whole_number
 from pymc_coresets.predictive.approximate_posterior import HasApproximatePosterior, log_ratios
-from pymc_coresets.predictive.model_data import filled_with_own
+from pymc_coresets.predictive.model_data import HeldRows, filled_with_own
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, with_joined_scalars
 from pymc_coresets.reading.units.observations_of_units import UnitObservations, as_units
@@ -110,11 +110,10 @@ def opinion_at(result: HasApproximatePosterior, some: xr.DataTree, ratios: Float
     others = [name for name in others if name not in terms]
     if isinstance(base, UnitObservations):
         of_own, of_rest = log_densities([(result.model, None), (base.model, others)])(points)
-        if own.earlier is not None:
-            of_rest = of_rest + own.earlier.at_draws(base, shared)
+        of_rest = of_rest + own.of_earlier(shared)
         return opinion_of_units(own.parts[0], shared, of_rest, of_own, ratios)
     filled = filled_with_own(own, copy_with_rows(base.model, {}))
-    if filled is None:
+    if isinstance(filled, HeldRows):
         of_own, of_full = log_densities([(result.model, None), (base.model, None)])(points)
     else:
         of_own, of_rest = log_densities([(result.model, None), (filled.model, others)])(points)

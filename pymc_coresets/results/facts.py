@@ -61,10 +61,11 @@ def labels_of_lookups(observations: Observations) -> dict[int, tuple[str, Labels
         ends = ("", "_sigma", "_offset")
         tables = [lookup.table.removesuffix(end) for lookup in uses for end in ends]
         dims = [dim for table in tables for dim in model.named_vars_to_dims.get(table, ())]
-        dim = next((dim for dim in dims if len(model.coords.get(dim) or ()) == length), None)
-        own = f"index of {uses[0].table}" if dim is None else dim.removesuffix("__factor_dim")
-        name = own if row.name == UNNAMED else row.name
-        labels[number] = name, range(length) if dim is None else model.coords[dim]
+        own: str = f"index of {uses[0].table}"
+        known: Labels = range(length)
+        for dim in [dim for dim in dims if len(model.coords.get(dim) or ()) == length][:1]:
+            own, known = dim.removesuffix("__factor_dim"), model.coords[dim]
+        labels[number] = own if row.name == UNNAMED else row.name, known
     return labels
 
 
@@ -165,29 +166,42 @@ def _units_of(coreset: WeightedRows) -> UnitObservations | None:
 
 def facts_of(coreset: WeightedRows) -> dict[str, str]:
     """Return what is shown of a coreset, by name."""
-    loglik, certificate = coreset.loglikelihood, coreset.certificate
+    certificate = coreset.certificate
     quadratic, modes = coreset.quadratic, NOT_SOUGHT if certificate is None else certificate.modes
     unmeasured = np.isnan(coreset.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
-    units = _units_of(coreset)
     found = {
         "size": size_in_words(coreset),
-        "integrated": ""
-        if not units
-        else f"{', '.join(units.integrated)}, by {units.n_nodes} nodes for each unit "
-        f"(error {units.node_error:.1g} nats)",
+        "integrated": "",
         "quadratic": ""
         if quadratic is None
         else f"of {len(quadratic.names):,} coefficients, for all rows",
         "weights": _weights(coreset),
-        "terms": "" if loglik is None else _terms(coreset, loglik.observations),
-        "groups": "" if loglik is None else _groups(coreset, loglik.observations),
+        "terms": "",
+        "groups": "",
         "method": coreset.method,
         "weighting": coreset.weighting,
         "divergence": "" if unmeasured else _divergence(coreset),
         "modes": modes.words if modes.n_modes > 1 else "",
         "status": "" if coreset.status == Status.TOLERANCE_REACHED.value else coreset.status,
     }
+    if coreset.loglikelihood is not None:
+        found |= _facts_of_model(coreset, coreset.loglikelihood.observations)
     return {name: words for name, words in found.items() if words}
+
+
+def _facts_of_model(coreset: WeightedRows, observations: Observations) -> dict[str, str]:
+    """Return what the model tells of a coreset, by name."""
+    units = ""
+    if isinstance(observations, UnitObservations):
+        units = (
+            f"{', '.join(observations.integrated)}, by {observations.n_nodes} nodes for each unit "
+            f"(error {observations.node_error:.1g} nats)"
+        )
+    return {
+        "integrated": units,
+        "terms": _terms(coreset, observations),
+        "groups": _groups(coreset, observations),
+    }
 
 
 def _divergence(coreset: WeightedRows) -> str:

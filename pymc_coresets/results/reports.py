@@ -10,7 +10,7 @@ from pymc_coresets.diagnostics.verdicts import Verdict
 from pymc_coresets.display import as_html, as_text
 from pymc_coresets.optional import has_room, module_of
 from pymc_coresets.results.facts import facts_of
-from pymc_coresets.weighted_rows import WeightedRows
+from pymc_coresets.weighted_rows import WeightedRows, verdict_of
 
 _PREFIX = "seconds "  # of the attributes of a history
 _BAR = 30  # characters
@@ -112,7 +112,7 @@ def report(coreset: WeightedRows) -> Report:
         found = {name: float(last[clock]) for name, clock in clocks.items() if clock in last}
         within = {name: seconds for name, seconds in found.items() if seconds > 0}
     return Report(
-        verdict=None if coreset.certificate is None else coreset.certificate.verdict,
+        verdict=verdict_of(coreset),
         facts=facts_of(coreset),
         seconds={name.removeprefix(_PREFIX): float(kept[name]) for name in names},
         within=within,

@@ -236,7 +236,7 @@ def one_blas_thread() -> Iterator[None]:
     finally:
         with _lock:
             _users -= 1
-            if _users == 0 and _limits is not None:
+            if _users == 0:
                 _limits.restore_original_limits()
 
 

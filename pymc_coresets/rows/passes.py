@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
-from typing import NoReturn, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,12 @@ class PassSums:
             candidates=rows.take(kept),
             keys=keys[kept],
         )
+
+    def loglik_or(
+        self, evaluate: Callable[[Rows], NDArray[np.floating[Any]]]
+    ) -> NDArray[np.floating[Any]]:
+        """Return the log-likelihoods of the candidates, evaluated if the pass did not keep them."""
+        return evaluate(self.candidates) if self.loglik is None else self.loglik
 
     @classmethod
     def joined(cls, parts: Iterable[Self], wanted: Priorities) -> Self:

@@ -17,7 +17,7 @@ from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.diagnostics.posterior_draws import Chains, posterior_dataset, require_own
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.numerics import log_standard_normal
-from pymc_coresets.options import generator, whole_number, whole_number_or_none
+from pymc_coresets.options import generator, if_given, whole_number
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import values_of
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -118,7 +118,7 @@ def check_approximation(
     0.00 False
     0.81 True
     """
-    draws = whole_number_or_none("draws", draws, least=MIN_DRAWS)
+    draws = if_given(whole_number, "draws", draws, least=MIN_DRAWS)
     wanted = RowsToRead(
         observed=observed,
         dim=dim,

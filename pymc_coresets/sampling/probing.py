@@ -86,7 +86,7 @@ class Probing:
         ]
         if constant or not len(columns):
             return Probes(constant=constant[0] if constant else "")
-        modes = None if found.modes is None else found.modes.nearest(draws.values)[inside]
+        modes = 0 if found.modes is None else found.modes.nearest(draws.values)[inside]
         n_draws = min(_THROUGH, len(points))
         which = np.linspace(0, len(points) - 1, n_draws).round().astype(np.int64)
         of_each = which[np.arange(len(columns)) % n_draws]

@@ -38,7 +38,7 @@ from pymc_coresets.diagnostics.posterior_draws import (
 )
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.loops.density_loops import density_mode
-from pymc_coresets.options import generator, whole_number, whole_number_or_none
+from pymc_coresets.options import generator, if_given, whole_number
 from pymc_coresets.predictive.approximate_posterior import HasApproximatePosterior
 from pymc_coresets.predictive.forward import with_missing
 from pymc_coresets.predictive.model_data import with_data
@@ -355,7 +355,7 @@ def reweight(
     """
     rng = generator(random_seed)
     ess = wanted_ess(ess)
-    draws = whole_number_or_none("draws", draws, least=1)
+    draws = if_given(whole_number, "draws", draws, least=1)
     own = result.approximation
     idata = require_own(idata, "reweight()", own.groups)
     chains = Chains(idata, own.free)
@@ -430,7 +430,7 @@ def importance_draws(
     True
     """
     rng = generator(random_seed)
-    draws = whole_number_or_none("draws", draws, least=1)
+    draws = if_given(whole_number, "draws", draws, least=1)
     if coreset.proposal is None:
         raise CoresetError(
             "There are no importance draws: methods 'auto' and 'control_variates' make them, where "

@@ -1,8 +1,9 @@
 """The problem of a Hilbert coreset: tangent vectors, their target, and shared operations."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 import numpy as np
@@ -151,24 +152,20 @@ class Problem:
         return float(residual @ residual)
 
 
-def tangent_vectors(
-    loglik: Matrix, *, weights: Vector | None = None, in_place: bool = False
-) -> Vector:
+def tangent_vectors(loglik: Matrix, *, in_place: bool = False) -> Vector:
     """Centre log-likelihoods over the draws, and divide them by ``sqrt(n_draws)``.
 
     Parameters
     ----------
     loglik : ndarray of shape (..., n_draws), float64
         In nats.
-    weights : ndarray of shape (n_draws,), optional
-        Importance weights of the draws, which sum to one; by default all the same.
     in_place : bool, default False
         Overwrite the log-likelihoods, to avoid a copy.
 
     Returns
     -------
     ndarray of shape (..., n_draws)
-        Tangent vectors: their inner products are (weighted) covariances over the draws.
+        Tangent vectors: their inner products are covariances over the draws.
 
     Raises
     ------
@@ -183,15 +180,47 @@ def tangent_vectors(
     """
     vectors = cast(Vector, loglik) if in_place else loglik.astype(np.float64)
     with np.errstate(invalid="ignore"):  # of infinite values, which are refused
-        mean = vectors.mean(axis=-1) if weights is None else vectors @ weights
-        vectors -= mean[..., None]
+        vectors -= vectors.mean(axis=-1)[..., None]
+    _require_finite(vectors)
+    vectors *= 1 / math.sqrt(loglik.shape[-1])
+    return vectors
+
+
+def weighted_tangent_vectors(loglik: Matrix, *, weights: Vector, in_place: bool = False) -> Vector:
+    """Return tangent vectors whose inner products are covariances over weighted draws.
+
+    Parameters
+    ----------
+    loglik, in_place
+        See `tangent_vectors`.
+    weights : ndarray of shape (n_draws,)
+        Importance weights of the draws, which sum to one.
+
+    Raises
+    ------
+    InvalidDataError
+        If a value is not finite.
+
+    Examples
+    --------
+    >>> vector = weighted_tangent_vectors(np.array([1.0, 3.0]), weights=np.array([0.5, 0.5]))
+    >>> round(float(vector @ vector), 12)
+    1.0
+    """
+    vectors = cast(Vector, loglik) if in_place else loglik.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        vectors -= (vectors @ weights)[..., None]
+    _require_finite(vectors)
+    vectors *= np.sqrt(weights)
+    return vectors
+
+
+def _require_finite(vectors: Vector) -> None:
     if not np.isfinite(vectors).all():
         raise InvalidDataError(
             "A log-likelihood is NaN or infinite at a draw: check that the likelihood is positive "
             "at all points of the prior."
         )
-    vectors *= 1 / math.sqrt(loglik.shape[-1]) if weights is None else np.sqrt(weights)
-    return vectors
 
 
 def unit_rows(vectors: Vector) -> Vector:
@@ -308,9 +337,8 @@ def tangent_problem[D](
         scale=total_length(loglik, probe.weights),
         key=random_key(rng),
     )
-    known = sums.loglik
-    found = evaluator.loglik(draws, sums.candidates) if known is None else known
-    return problem_at(found, sums, rng=rng), sums.candidates
+    found = sums.loglik_or(partial(evaluator.loglik, draws))
+    return problem_at(found, sums, sums.total, rng=rng), sums.candidates
 
 
 def total_length(loglik: Matrix, weights: Vector) -> float:
@@ -345,9 +373,9 @@ def n_candidates(n_draws: int) -> int:
 def problem_at(
     loglik: Matrix,
     sums: PassSums,
+    target: Vector,
     *,
     rng: np.random.Generator,
-    target: Vector | None = None,
     weights: Vector | None = None,
     dtype: DTypeLike = np.float64,
 ) -> Problem:
@@ -359,10 +387,10 @@ def problem_at(
         Log-likelihoods of the candidates at the draws, in nats.
     sums : PassSums
         The sum over all rows, and the candidates.
+    target : ndarray of shape (n_draws,)
+        Sum to match, in nats.
     rng : numpy.random.Generator
         Chooses the held-out draws.
-    target : ndarray of shape (n_draws,), optional
-        Sum to match, in nats; by default that over all rows.
     weights : ndarray of shape (n_draws,), optional
         Importance weights of the draws, used for held-out draws if their effective sample size
         exceeds 30.  Draws that choose rows have equal weights: otherwise only the few of large
@@ -403,7 +431,6 @@ def problem_at(
             "The log-likelihood does not vary over the weighting draws: they are all the same, "
             "or the likelihood does not depend on the free variables."
         )
-    target = sums.total if target is None else target
     # Importance resampling repeats draws: equal ones are either all held out or none.
     different, draw_of = np.unique(sums.total, return_inverse=True)
     if len(different) < fewest:
@@ -413,9 +440,11 @@ def problem_at(
         )
     is_heldout = (rng.permutation(len(different)) < len(different) / 5)[draw_of]
     heldout, choosing = np.flatnonzero(is_heldout), np.flatnonzero(~is_heldout)
-    judges, own = None, None if weights is None else weights[heldout]
-    if own is not None and own.sum() ** 2 > 30 * np.square(own).sum():
-        judges = own / own.sum()  # Kish's effective sample size is large enough
+    judge: Callable[..., Vector] = tangent_vectors
+    if weights is not None:
+        own = weights[heldout]
+        if own.sum() ** 2 > 30 * np.square(own).sum():  # Kish's effective sample size
+            judge = partial(weighted_tangent_vectors, weights=own / own.sum())
     unit_rows = sums.candidates.unit_rows
     # A unit costs the root of the number of its rows.
     return Problem(
@@ -423,8 +452,8 @@ def problem_at(
         target=tangent_vectors(target[choosing]),
         case_weights=sums.candidates.case_weights,
         total_norm=sums.norm_total,
-        heldout_vectors=tangent_vectors(loglik[:, heldout], weights=judges, in_place=True),
-        heldout_target=tangent_vectors(target[heldout], weights=judges),
+        heldout_vectors=judge(loglik[:, heldout], in_place=True),
+        heldout_target=judge(target[heldout]),
         prices=np.sqrt(unit_rows.sizes) if unit_rows else None,
     )
 

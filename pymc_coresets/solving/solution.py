@@ -188,6 +188,11 @@ class Solution(Selection):
         return replace(self, rows=candidates.take(self.rows.positions))
 
 
+def unwatched(step: Progress) -> None:
+    """Show nothing of a run."""
+    del step
+
+
 class History:
     """The steps of a run so far, and their cost: evaluations, passes over the data, seconds.
 
@@ -212,7 +217,7 @@ class History:
     array([3])
     """
 
-    def __init__(self, callback: Callable[[Progress], object] | None = None) -> None:
+    def __init__(self, callback: Callable[[Progress], object] = unwatched) -> None:
         self._callback, self._began = callback, time.perf_counter()
         self._costs: dict[str, Any] = {"n_evaluations": 0, "n_passes": 0.0}
         self._costs |= {"seconds_drawing": 0.0, "seconds_evaluating": 0.0}
@@ -222,7 +227,7 @@ class History:
         """Add a step, with those fields of a `Progress` that measure its accuracy."""
         seconds = time.perf_counter() - self._began
         self.steps.append(Progress(seconds=seconds, **measured, **self._costs))
-        if self._callback is not None and call:
+        if call:
             self._callback(self.steps[-1])
         return self.steps[-1]
 

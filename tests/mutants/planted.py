@@ -132,12 +132,9 @@ PLANTED = [
     *plant(
         "solving/problem.py",
         ("1 / math.sqrt(loglik.shape[-1])", "1 / math.sqrt(loglik.shape[0])"),
-        (
-            "mean = vectors.mean(axis=-1) if",
-            "mean = np.full(vectors.shape[:-1], vectors.mean()) if",
-        ),
-        ("else vectors @ weights", "else vectors.mean(axis=-1)"),
-        ("else np.sqrt(weights)", "else weights"),
+        ("vectors -= vectors.mean(axis=-1)[..., None]", "vectors -= vectors.mean()"),
+        ("(vectors @ weights)[..., None]", "vectors.mean(axis=-1)[..., None]"),
+        ("vectors *= np.sqrt(weights)", "vectors *= weights"),
     ),
     *plant(
         "solving/problem.py",
@@ -251,7 +248,7 @@ PLANTED = [
         ("return tangent_vectors(self.log_ratios)", "return self.log_ratios"),
         ("part /= 2", "part *= 2"),
         ("return known, taken * sound_part(step)", "return known, sound_part(step)"),
-        ("if view is not None and pareto_smooth(step[None]).sound:", "if False:"),
+        ("if math.isfinite(view.objective) and pareto_smooth(step[None]).sound:", "if False:"),
         ("while part > 2.0**-10 and not", "while part > 2.0**-10 and"),
     ),
     *plant(
@@ -465,7 +462,6 @@ PLANTED = [
         ("<= max(self.goal, self.tolerance)", "<= self.goal"),
         ("or best is self._confirmed", ""),
         ("with suppress(SamplingError):", "if True:"),
-        ("self._again(best, 2 * len(best.own)) or best", "self._again(best, 2 * len(best.own))"),
         ("except KeyboardInterrupt:", "except GeneratorExit:"),
         ("except OutOfTimeError:", "except GeneratorExit:"),
         ("self.best.takes(view)\n        if", "if"),
@@ -477,8 +473,9 @@ PLANTED = [
             "(1 - share) * known.own + share * known.sums.total",
             "known.own + share * known.sums.total",
         ),
-        ("0 if is_better else place.unimproved + 1", "place.unimproved + 1"),
-        ("Status.SAMPLING_FAILED if view is None else Status.NO", "Status.OPTIMAL or Status.NO"),
+        ("0 if view.objective < before else place.unimproved + 1", "place.unimproved + 1"),
+        ("if is_drawn else Status.SAMPLING_FAILED", "if is_drawn else Status.OPTIMAL"),
+        ("return view if math.isfinite(view.objective) else best", "return view"),
         (
             "return _Place(*decide(known, view, change, place.share), unimproved)",
             "return _Place(decide(known, view, change, place.share)[0], 1.0, unimproved)",
@@ -492,7 +489,7 @@ PLANTED = [
         ("draws_to_certify(self.posterior.n_terms) if enough else None", "None"),
         ("draws_to_certify(self.posterior.n_terms) if enough else None", "400"),
         ("if not len(view.sums.candidates):", "if False:"),
-        ("Status.SAMPLING_FAILED if view is None else view", "view"),
+        ("view if math.isfinite(view.objective) else Status.SAMPLING_FAILED", "view"),
         ("if len(self.start.rows) <= self.size:", "if len(self.start.rows) > self.size:"),
         ("self.start if fits", "self.start if True"),
         ("self.best.met if self.best.is_met() else status", "self.best.met"),
@@ -577,7 +574,10 @@ PLANTED = [
         ("np.arange(rows.start, rows.stop)", "np.arange(rows.stop - rows.start)"),
         ("values[name] += part[name] / n_draws", "values[name] += part[name]"),
         ("else n_draws * those", "else those"),
-        ("one_by_one = self._summed is None", "one_by_one = self._n_together == 1"),
+        (
+            "n_together, lambda which: self._draws.take(which).values",
+            "n_together, lambda which: self._draws.at(int(which[0]))",
+        ),
     ),
     *plant(
         "sampling/sample_and_check.py",
@@ -797,7 +797,7 @@ PLANTED = [
     ),
     *plant(
         "after/summary.py",
-        ("and np.ptp(counts.index) >= 20", ""),
+        ("and np.ptp(counts.index) >= below", ""),
         ("self.counts.add(other.counts, fill_value=0.0)", "self.counts"),
         ("x.astype(np.int64) % len(labels)", "x.astype(np.int64)"),
         ("mean=self.mean + share * shift", "mean=self.mean"),
@@ -846,8 +846,9 @@ PLANTED = [
         ("[roots[1]] * (n_chains // 2)", "[roots[0]] * (n_chains // 2)"),
         ("stats.t.isf(FALSE_ALARMS / 2 / n_statistics, df)", "stats.t.isf(FALSE_ALARMS, df)"),
         ("length = max(n_draws * n_chains // _BATCHES, 1)", "length = 1"),
-        ("return moved, math.log1p(a * self._own)", "return moved, 0.0"),
-        ("return -a / (1 + a * self._own)", "return -a"),
+        ("math.log1p(a * float(self.along @ self.direction))", "0.0"),
+        ("return -a / (1 + a * float(self.along @ self.direction))", "return -a"),
+        ("x, self.n_dims * math.log1p(a)", "x, math.log1p(a)"),
         ("accepted(a) - accepted(move.inverse(a))", "accepted(a) - 1.0"),
     ),
     *plant(

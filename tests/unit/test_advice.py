@@ -10,7 +10,6 @@ import pytest
 
 from pymc_coresets import Certificate, RiemannianPursuit
 from pymc_coresets.advice import Outcome, certificate_of, limitations, with_informativeness
-from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -91,11 +90,9 @@ def test_ratios_without_any_spread_certify_a_coreset_unless_the_data_say_nothing
     )
     for start, constant in [(0.0, False), (6.0, True)]:
         draws = Draws({"mu": start + np.arange(400.0)})
-        by_proposal = Proposal(draws=draws, log_ratios=np.zeros(400))
-        for measured in (replace(exact, draws=draws), replace(exact, proposal=by_proposal)):
-            found = with_informativeness(measured, loglik)
-            assert found.is_uninformative is constant
-            assert (certificate_of(found) is None) is constant
+        found = with_informativeness(replace(exact, draws=draws), loglik)
+        assert found.is_uninformative is constant
+        assert (certificate_of(found) is None) is constant
     assert "does not vary" in said(objective=0.0, is_uninformative=True)
 
 

@@ -35,7 +35,7 @@ class Again:
         found = self.divergences.pop(0)
         if isinstance(found, type):
             raise found("said so")
-        return None if found is None else of_divergence(found, n_draws)
+        return best if found is None else of_divergence(found, n_draws)
 
 
 def best_of(*divergences, again=(), tolerance=0.01, goal=0.008):
@@ -48,7 +48,6 @@ def best_of(*divergences, again=(), tolerance=0.01, goal=0.008):
 def test_the_best_coreset_is_kept():
     best = Best(Again(), tolerance=0.01, goal=0.008)
     assert best.objective == np.inf
-    assert not best.takes(None)
     assert [best.takes(of_divergence(v)) for v in (0.3, 0.2, 0.25)] == [True, True, False]
     assert best.objective == pytest.approx(0.2)
 
@@ -118,14 +117,16 @@ def rounds_to(divergences, best, most=3):
     followed = []
 
     def follow(place, chosen, view, before):
-        followed.append((view and round(view.objective, 4), before))
+        followed.append((round(view.objective, 4), before))
         return replace(place, n=place.n + 1, status=Status.NO_PROGRESS if place.n >= most else None)
 
     def propose(place):
         return replace(NOTHING, weights=np.full(0, place.n), quadratic=divergences[place.n])
 
     def measure(chosen):
-        return None if chosen.quadratic is None else of_divergence(chosen.quadratic)
+        if chosen.quadratic is None:
+            return Measurement.failed(chosen)
+        return of_divergence(chosen.quadratic)
 
     return Rounds(propose, measure, follow, best), followed
 
@@ -134,7 +135,7 @@ def test_rounds_go_on_from_the_last_place_until_the_goal_is_met():
     rounds, followed = rounds_to([0.5, None, 0.7, 0.003, 0.001], best_of())
     assert rounds.run(Number(), limit=9, deadline=np.inf) is Status.TOLERANCE_REACHED
     assert rounds.best.objective == pytest.approx(0.003)
-    assert [view for view, _ in followed] == [0.5, None, 0.7]
+    assert [view for view, _ in followed] == [0.5, np.inf, 0.7]
     assert [before for _, before in followed] == pytest.approx([np.inf, 0.5, 0.5])
 
 

@@ -73,7 +73,11 @@ def test_weights_judge_where_the_draws_held_out_are_worth_thirty(n_equal, used):
     weights[:n_equal] = np.linspace(1.0, 1.5, n_equal)
     problems = [
         problem_at(
-            QUADRATIC.loglik(draws, sums.candidates), sums, rng=np.random.default_rng(3), weights=w
+            QUADRATIC.loglik(draws, sums.candidates),
+            sums,
+            sums.total,
+            rng=np.random.default_rng(3),
+            weights=w,
         )
         for w in (weights, None)
     ]

@@ -124,7 +124,7 @@ def test_all_rows_are_what_arviz_computes(loglik, exact):
         found.evaluated.log_q,
         pointwise=True,
     )
-    result = estimate(loglik, found, None)
+    result = estimate(loglik, found, np.inf)
     assert_allclose(result.elpd_i, expected.elpd_i, rtol=1e-10)
     assert_allclose(result.pareto_k, expected.pareto_k, rtol=1e-8)
     se = expected.se * np.sqrt(1 - 1 / N)  # ArviZ divides by N - 1 here, by N in subsamples
@@ -136,7 +136,7 @@ def test_with_exact_draws_loo_is_that_of_arviz(loglik, exact):
     found = exact.draws(2)
     matrix = {"y": loglik.matrix(found.draws).T.reshape(*SHAPE, N)}
     expected = loo(from_dict({"log_likelihood": matrix}), reff=1.0)
-    result = estimate(loglik, found, None)
+    result = estimate(loglik, found, np.inf)
     assert_allclose([result.elpd, result.p], [expected.elpd, expected.p])
 
 
@@ -177,7 +177,7 @@ def test_the_parts_of_the_error_are_apart(loglik, exact):
     few = LogLikelihood(find_observations(regression(X[:50], Y[:50] / 2)))
     few.matrix({"beta": np.zeros((1, 3))})
     its = Exact(X[:50], Y[:50] / 2)
-    by_draws = [estimate(few, its.draws(seed), None) for seed in range(25)]
+    by_draws = [estimate(few, its.draws(seed), np.inf) for seed in range(25)]
     reported = np.mean([one.mcse for one in by_draws])
     assert_allclose(np.std([one.elpd for one in by_draws]), reported, rtol=0.5)
 
@@ -198,7 +198,7 @@ def test_a_row_counts_as_often_as_it_stands_for(exact):
     )
     loglik, found = coreset.loglikelihood, weighted.draws(1)
     elpds = weighted.elpds()
-    result = estimate(loglik, found, None)
+    result = estimate(loglik, found, np.inf)
     error, se = error_and_se(result, counts @ elpds)
     assert abs(error) < 3 * se
     assert np.sqrt(np.mean((result.elpd_i - counts * elpds) ** 2)) < 0.05
@@ -280,7 +280,7 @@ def test_influential_rows_are_named():
     y[17] += 60.0
     loglik, draws = LogLikelihood(find_observations(regression(x, y))), Exact(x, y).draws(1)
     with warned("1 of the 300 rows", "observation 17", "heavier tails"):
-        found = estimate(loglik, draws, None)
+        found = estimate(loglik, draws, np.inf)
     assert found.warning
     assert found.pareto_k["position"][np.argmax(found.pareto_k.to_numpy())] == 17
 

@@ -3,7 +3,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from benchmarks.problems import problem_of
-from pymc_coresets.solving.problem import Problem, tangent_vectors
+from pymc_coresets.solving.problem import Problem, tangent_vectors, weighted_tangent_vectors
 
 
 def make(**changes):
@@ -42,5 +42,5 @@ def test_weights_of_draws_count_as_repeated_draws():
     rng = np.random.default_rng(1)
     loglik, times = rng.normal(size=(3, 4)), np.array([1, 2, 4, 1])
     repeated = tangent_vectors(np.repeat(loglik, times, axis=1))
-    weighted = tangent_vectors(loglik, weights=times / times.sum())
+    weighted = weighted_tangent_vectors(loglik, weights=times / times.sum())
     assert_allclose(weighted @ weighted.T, repeated @ repeated.T, rtol=1e-12)

@@ -606,6 +606,19 @@ def test_a_close_call_is_decided_by_twice_as_many_fresh_draws(times, n_draws):
         np.testing.assert_array_equal(solution.weights, posterior.tried[-1][1])
 
 
+def test_a_close_call_is_left_where_the_full_data_are_impossible_at_a_fresh_draw():
+    known = construct(Regression(), size=5, tolerance=1e-9).objective
+
+    class Impossible(Regression):
+        def sums(self, draws, **options):
+            sums = super().sums(draws, **options)
+            return replace(sums, total=sums.total if len(draws) < 1_000 else sums.total - np.inf)
+
+    solution = construct(Impossible(), size=5, tolerance=1.05 * known)
+    assert len(solution.log_ratios) == 500
+    assert solution.objective == np.var(solution.log_ratios)
+
+
 def test_rounds_go_on_where_more_draws_do_not_confirm_that_the_tolerance_is_met(monkeypatch):
     """Of two coresets that seem to meet it, the first one does not."""
     answers = itertools.repeat(False)

@@ -8,6 +8,7 @@ from scipy import stats
 from pymc_coresets.diagnostics import stein
 from pymc_coresets.diagnostics.stein import (
     Move,
+    Stretch,
     deviation,
     deviation_by_values,
     in_halves,
@@ -181,7 +182,7 @@ def test_a_density_with_a_jump_is_judged_by_its_values():
         Move(np.array([1.0, 2.0]), 1.0, np.zeros(2)),
         Move(np.array([0.5, 0.0]), 0.0, np.array([2.0, 0.0])),
         Move(np.array([0.0, 1.0]), 0.0, np.array([1.0, 0.0])),
-        Move(None, 0.0, np.zeros(2)),
+        Stretch(2),
     ],
 )
 def test_moves_have_inverses_and_jacobians(move):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_coresets import InvalidOptionError
-from pymc_coresets.after.summary import Columns, ColumnSums, described, named_columns
+from pymc_coresets.after.summary import ClassSums, Columns, ColumnSums, described, named_columns
 from pymc_coresets.results.facts import effective_size
 from pymc_coresets.rows.values import Rows
 from tests.refusals import refused
@@ -127,7 +127,7 @@ def test_whole_numbers_of_a_small_range_are_classes(values, are_classes):
     """Also if the range is known only when parts have been added up."""
     one, other = (ColumnSums.of(values[i : i + 1], np.ones(1)) for i in range(2))
     for column in (ColumnSums.of(values, np.ones(2)), one + other):
-        assert (column.counts is not None) == are_classes
+        assert isinstance(column, ClassSums) == are_classes
         if are_classes:
             assert column.counts.to_dict() == dict.fromkeys(values.astype(int).tolist(), 1.0)
 

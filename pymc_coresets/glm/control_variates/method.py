@@ -282,10 +282,9 @@ class _Run:
         return QuadraticSelection.of_rows(chosen, of_all=quadratic, tried=size)
 
     def _follow(
-        self, place: _Place, chosen: QuadraticSelection, view: Measurement | None, before: float
+        self, place: _Place, chosen: QuadraticSelection, view: Measurement, before: float
     ) -> _Place:
         """Go on from the draws of the last coreset, unless more rows are not allowed, nor help."""
-        assert view is not None, "what cannot be drawn ends the rounds"
         is_settled = view.objective > _SETTLED * before
         return replace(
             place,

@@ -251,18 +251,13 @@ class PredictorRows:
         """The observations that the model holds."""
         return self.held.observations
 
-    def statistics(
-        self, degree: int, radius: float, show: Callable[[int], None] | None = None
-    ) -> PolynomialStatistics:
-        """Sum the statistics of all rows in one pass; calls `show` with their number."""
+    def statistics(self, degree: int, radius: float) -> PolynomialStatistics:
+        """Sum the statistics of all rows in one pass."""
         seen, loglik = self.seen, self.loglikelihood
         width = n_monomials(len(self.names), -(-degree // 2)) if degree > 2 else 1
         size = seen.block_rows(max(width, MIN_NODES))
         work = partial(_statistics, seen, degree, radius)
-        found = loglik.source.reduce(BlockPass.of(size, work)).finished()
-        if show is not None:
-            show(loglik.n_rows)
-        return found
+        return loglik.source.reduce(BlockPass.of(size, work)).finished()
 
     def reach(self, degree: int, radius: float, coefficients: Matrix) -> Reach:
         """Compare the polynomials of a sample of the rows with their log-likelihoods at draws."""
@@ -299,7 +294,8 @@ class PredictorRows:
         # inaccurate outside.
         radius, low, high, least, settled = 4.0, 0.0, math.inf, 1.0, 0.05
         for _ in range(_ROUNDS):
-            statistics, bulk = self.statistics(2, radius, show), math.inf
+            statistics, bulk = self.statistics(2, radius), math.inf
+            show(self.loglikelihood.n_rows)
             if statistics.is_proper:
                 theta = self._draws(statistics, 50, rng)
                 bulk = self.quantile(theta, 0.975)

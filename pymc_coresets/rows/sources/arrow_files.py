@@ -215,19 +215,24 @@ def open_dataset(dataset: ds.Dataset) -> Opened:
         find = ParquetFiles(fields, fragments[0].filesystem)
         return Reader(find=find, fields=fields, kind="Parquet", in_files=True), pieces
     fields = _fields(dataset.schema)
-    pieces = [piece for fragment in fragments for piece in _scanned(fragment, chosen, fields)]
-    kind = "Arrow dataset" if chosen is None else "filtered Arrow dataset"
+    words = "" if chosen is None else "filtered"
+    scan = partial(_scanned, chosen=chosen, fields=fields, end=words and f", {words}")
+    pieces = [piece for fragment in fragments for piece in scan(fragment)]
+    kind = f"{words} Arrow dataset".strip()
     scanned = FilesByScanner(dataset.schema, chosen)
     return Reader(find=scanned, fields=fields, kind=kind, in_files=True), pieces
 
 
 def _scanned(
-    fragment: ds.Fragment, chosen: ds.Expression | None, fields: Mapping[str, Field]
+    fragment: ds.Fragment,
+    *,
+    chosen: ds.Expression | None,
+    fields: Mapping[str, Field],
+    end: str,
 ) -> list[Piece]:
     """Count the rows of a fragment, which reads the columns of `chosen`."""
     path = getattr(fragment, "path", "") or "a table in memory"
     parquet = isinstance(fragment, ds.ParquetFileFragment)
-    end = "" if chosen is None else ", filtered"
     pieces = []
     with reading_errors(path):
         keys = ds.get_partition_keys(fragment.partition_expression)

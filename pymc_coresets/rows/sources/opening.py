@@ -310,7 +310,7 @@ def mappings_of(
     return {name: _mapping(name, value, fields, coded.get(name)) for name, value in parts.items()}
 
 
-def weight_mapping(fields: Mapping[str, Field], weight: object) -> ColumnMapping | None:
+def weight_mapping(fields: Mapping[str, Field], weight: object) -> list[ColumnMapping]:
     """Return how the case weights are made, or None if there are none.
 
     Raises
@@ -319,11 +319,11 @@ def weight_mapping(fields: Mapping[str, Field], weight: object) -> ColumnMapping
         If `weight` is not a column of numbers.
     """
     if weight is None:
-        return None
+        return []
     mapping = _mapping("weight", weight, fields, None)
     if mapping.column.shape:
         raise InvalidOptionError(f"weight={weight!r} must name a column of numbers.")
-    return replace(mapping, name="(weight)", column=Field(np.dtype(float)))
+    return [replace(mapping, name="(weight)", column=Field(np.dtype(float)))]
 
 
 def _required_mapping(option: str, value: object, to: str, example: str) -> Mapping[str, object]:
@@ -401,13 +401,15 @@ def _require_usable(
             "columns=, or turn it into numbers, as dates into days since the first.",
             topic="rows-and-files",
         )
-    if labels is None and field.is_text:
+    if labels is None:
+        if not field.is_text:
+            return
         raise InvalidOptionError(
             f"Column {part!r} holds text or categories: list the labels, in the order "
             f"of their codes, as in labels={{{name!r}: ['a', 'b']}}, or leave it out by columns=. "
             "Numbers that are stored as Python objects become numbers by astype(float)."
         )
-    if labels is not None and (field.dtype.kind == "f" or field.shape):
+    if field.dtype.kind == "f" or field.shape:
         raise InvalidOptionError(
             f"labels: column {part!r} holds {field}. Labels are found by value among text, "
             "categories, whole numbers or truth values: turn the column into whole numbers."

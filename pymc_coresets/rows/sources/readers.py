@@ -312,8 +312,7 @@ def _columns(part: object) -> Iterable[object]:
 
 
 def _in_a_task() -> bool:
-    distributed = sys.modules.get("distributed")
     try:
-        return distributed is not None and bool(distributed.get_worker())
+        return "distributed" in sys.modules and bool(sys.modules["distributed"].get_worker())
     except ValueError:
         return False

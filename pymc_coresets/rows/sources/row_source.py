@@ -107,11 +107,11 @@ class RowSource:
         self,
         reader: Reader,
         mappings: Mapping[str, ColumnMapping],
-        weight: ColumnMapping | None,
+        weights: Sequence[ColumnMapping],
         chunks: Sequence[Chunk],
     ) -> None:
-        """Read some columns by a reader."""
-        self._reader, self._mappings, self._weight = reader, dict(mappings), weight
+        """Read some columns by a reader; one of them may be that of the case weights."""
+        self._reader, self._mappings, self._weights = reader, dict(mappings), weights
         self.columns = {name: mapping.column for name, mapping in mappings.items()}
         self.chunks = chunks
         self.n_rows = chunks[-1].start + chunks[-1].n_rows
@@ -202,7 +202,7 @@ class RowSource:
     @property
     def has_weights(self) -> bool:
         """Whether rows have case weights."""
-        return self._weight is not None
+        return bool(self._weights)
 
     def locate(self, position: int) -> str:
         """Return the location of a row: ``"flights/part-0057.parquet, row group 3, row 41,207"``.
@@ -274,7 +274,7 @@ class RowSource:
         """
         mappings = {mapping.name: mapping for mapping in self._mappings_of(names)}
         parts = self._parts_of(mappings.values())
-        portion = type(self)(self._reader, mappings, self._weight, chunks)
+        portion = type(self)(self._reader, mappings, self._weights, chunks)
         if self._reader.in_files:
             return portion, []
         read = chunks if parts else []  # empty if no array is needed
@@ -288,12 +288,12 @@ class RowSource:
         starts = (chunk.start for chunk in self.chunks)
         find = partial(_sent, dict(zip(starts, found, strict=False)))
         return type(self)(
-            replace(self._reader, find=find), self._mappings, self._weight, self.chunks
+            replace(self._reader, find=find), self._mappings, self._weights, self.chunks
         )
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name} {column}" for name, column in self.columns.items())
-        weight = f", weighted by {next(iter(self._weight.fields))}" if self._weight else ""
+        weight = "".join(f", weighted by {next(iter(own.fields))}" for own in self._weights)
         size = f"{spaced(self.n_rows)} rows in {spaced(len(self.chunks))} chunks"
         return f"<RowSource: {self._reader.kind}, {size}{weight}; {columns}>"
 
@@ -310,16 +310,16 @@ class RowSource:
 
     def _parts_of(self, mappings: Iterable[ColumnMapping]) -> list[str]:
         """Return the columns that the arrays and the case weights need."""
-        every = [*mappings, *([self._weight] if self._weight else [])]
+        every = [*mappings, *self._weights]
         return list(dict.fromkeys(part for mapping in every for part in mapping.fields))
 
     def _decoded(
         self, chunk: Chunk, mappings: Sequence[ColumnMapping]
     ) -> tuple[dict[str, tuple[np.ndarray, list[Fault]]], Weights, list[Fault]]:
         """Return the arrays of a chunk and the faults of each; the weights, and their faults."""
-        parts, weight = self._parts_of(mappings), self._weight
-        every = [*mappings, *([weight] if weight else [])]
+        parts = self._parts_of(mappings)
         tables = self._reader.tables(chunk, parts) if parts else []
+        every = [*mappings, *self._weights]
         decoded = {mapping.name: decode(mapping, tables, chunk) for mapping in every}
         for array, _ in decoded.values():
             if len(array) != chunk.n_rows:
@@ -329,10 +329,10 @@ class RowSource:
                     "while they are used: open them again with open_rows.",
                     topic="rows-and-files",
                 )
-        if not weight:
-            return decoded, None, []
-        weights, faults = decoded.pop(weight.name)
-        return decoded, weights, faults or _wrong_weights(weight, weights)
+        for weight in self._weights:
+            weights, faults = decoded.pop(weight.name)
+            return decoded, weights, faults or _wrong_weights(weight, weights)
+        return decoded, None, []
 
     def _problem(self, chunk: Chunk, fault: Fault) -> BadValues:
         row = int(fault.rows[0])

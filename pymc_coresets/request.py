@@ -102,7 +102,7 @@ class Request:
             rng=generator(random_seed),
             random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
             progressbar=flag("progressbar", progressbar),
-            automatic=method == "auto" and size is None,
+            automatic=method == "auto" and "size" not in given,
             model=full_model(model),
         )
 

@@ -346,11 +346,13 @@ def fields_with_model(
         model, wanted = with_rows_of_units(model, wanted)
     loglik = likelihood_of_stored(model, found, wanted)
     found["loglikelihood"] = loglik
-    if found["quadratic"] is not None:
-        found["quadratic"] = put_back(found["quadratic"], loglik.observations)
-    if found["proposal"] is not None:
-        known = found["proposal"]
-        found["proposal"] = of_model(known, list(known.draws.values), loglik, found["quadratic"])
+    renewals: dict[str, Callable[[Any], Any]] = {
+        "quadratic": lambda own: put_back(own, loglik.observations),
+        "proposal": lambda own: of_model(own, list(own.draws.values), loglik, found["quadratic"]),
+    }
+    for field, renewed in renewals.items():
+        if found[field] is not None:
+            found[field] = renewed(found[field])
     if found["built_from"] is None:
         return found
     now = digests_of(WeightedRows(**found))

@@ -2,7 +2,7 @@
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import xarray as xr
@@ -52,7 +52,7 @@ def loo(
         observations=math.inf if n_left is None else n_left,
         key=key,
         remedy=own.remedy,
-        removal=Removal(own, draws, evaluated),
+        remove=lambda left: left.removed(Removal(own, draws, evaluated)),
     )
 
 
@@ -64,7 +64,7 @@ def elpd_of_rows(
     observations: float,
     key: int,
     remedy: str,
-    removal: Removal | None = None,
+    remove: Callable[[LeaveOneOut], LeaveOneOut] = lambda left: left,
 ) -> ElpdOfAllRows:
     """Estimate the leave-one-out elpd of all rows.
 
@@ -85,8 +85,8 @@ def elpd_of_rows(
         Key of the random numbers that choose the sample.
     remedy : str
         Remedy if the correction of the draws is unreliable.
-    removal : Removal, optional
-        Computes the elpd of a few rows without which the posterior is another.
+    remove : callable
+        Computes the elpd of a few rows without which the posterior is another, if it can.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def elpd_of_rows(
     numbers = np.union1d(sampled, certain)
     represented = np.where(np.isin(numbers, certain), 1.0, n_rows / len(sampled))
     by_weights = LeaveOneOut.of(parts_of(logliks, numbers), draws, found, represented)
-    left = _removed(by_weights, found, removal, remedy)
+    left = _removed(by_weights, found, remove, remedy)
     exact = surrogate if is_sample else left.as_surrogate()
     exact = exact.with_known(certain, left.elpd[represented == 1], left.gain[represented == 1])
     of_sample = np.searchsorted(numbers, sampled)
@@ -173,7 +173,10 @@ def elpd_of_rows(
 
 
 def _removed(
-    by_weights: LeaveOneOut, found: EvaluatedDraws, removal: Removal | None, remedy: str
+    by_weights: LeaveOneOut,
+    found: EvaluatedDraws,
+    remove: Callable[[LeaveOneOut], LeaveOneOut],
+    remedy: str,
 ) -> LeaveOneOut:
     """Remove rows from the posterior if weights fail for them, and warn of these."""
     doubtful = by_weights.doubtful
@@ -185,8 +188,8 @@ def _removed(
             "The posterior without them differs too much: use a likelihood with heavier tails, or "
             "cross-validate them by refitting."
         )
-        if removal is not None and np.count_nonzero(doubtful) <= MOST_REMOVED:
-            left = by_weights.removed(removal)
+        if np.count_nonzero(doubtful) <= MOST_REMOVED:
+            left = remove(by_weights)
     khat = by_weights.labelled_khat
     known = doubtful & ~left.doubtful
     if known.any():

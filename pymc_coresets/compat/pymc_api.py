@@ -113,7 +113,7 @@ def starting_at(model: pm.Model, point: Mapping[str, np.ndarray] | None = None) 
             return make(overrides=overrides, jitter_rvs=jitter_rvs, **others)
         return lambda _seed: dict(known)
 
-    if make is not None and "_make_initial_point" not in own:
+    if hasattr(model, "_make_initial_point") and "_make_initial_point" not in own:
         own["_make_initial_point"] = made
     try:
         yield

@@ -10,7 +10,7 @@ Axes, constant indices and types, which are the same in every call, are looked u
 from collections.abc import Callable, Sequence
 from functools import reduce, singledispatch
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pytensor.scalar as ps
@@ -129,27 +129,27 @@ def _(op: ops.ScalarFromTensor, node: Apply) -> Function:
 # -- indexing --------------------------------------------------------------------------------------
 
 
-def _known_index(
-    op: ops.Subtensor | ops.IncSubtensor, entries: Sequence[Variable]
-) -> tuple[Any, ...] | None:
-    known = [v.data for v in entries if isinstance(v, Constant)]
-    if len(known) < len(entries):
-        return None
-    return tuple(unflatten_index_variables(known, op.idx_list))
+def _are_constant(entries: Sequence[Variable]) -> TypeGuard[Sequence[Constant]]:
+    return all(isinstance(v, Constant) for v in entries)
+
+
+def _index_of(op: ops.Subtensor | ops.IncSubtensor, entries: Sequence[Constant]) -> tuple[Any, ...]:
+    return tuple(unflatten_index_variables([v.data for v in entries], op.idx_list))
 
 
 @direct_call.register
 def _(op: ops.Subtensor, node: Apply) -> Function | None:
-    index = _known_index(op, node.inputs[1:])
-    return None if index is None else lambda x, *_: np.asarray(x[index])
+    if not _are_constant(entries := node.inputs[1:]):
+        return None
+    index = _index_of(op, entries)
+    return lambda x, *_: np.asarray(x[index])
 
 
 @direct_call.register
 def _(op: ops.IncSubtensor, node: Apply) -> Function | None:
-    index = _known_index(op, node.inputs[2:])
-    if index is None or op.inplace:
+    if op.inplace or not _are_constant(entries := node.inputs[2:]):
         return None
-    is_set = op.set_instead_of_inc
+    index, is_set = _index_of(op, entries), op.set_instead_of_inc
 
     def changed(x: np.ndarray, y: np.ndarray, *_: object) -> np.ndarray:
         out = x.copy()

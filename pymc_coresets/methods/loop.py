@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from pymc_coresets.deadline import until
-from pymc_coresets.diagnostics.importance import MIN_DRAWS, pareto_smooth
+from pymc_coresets.diagnostics.importance import MIN_DRAWS, SmoothedRatios, pareto_smooth
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import OutOfTimeError, SamplingError
 from pymc_coresets.rows.keyed import random_key
@@ -99,44 +99,6 @@ def rounds[S](
         return state, Status.SAMPLING_FAILED
 
 
-class Judgement(NamedTuple):
-    """A coreset's diagnostics from draws of its posterior: certificate and KL(full || coreset)."""
-
-    certificate: Certificate
-    reverse_kl: float
-
-
-def judge(log_ratios: Vector) -> Judgement | None:
-    """Estimate the divergence between a coreset's posterior and the full one, from its own draws.
-
-    Parameters
-    ----------
-    log_ratios : ndarray of shape (n_draws,)
-        ``log r = sum_n (u_n - w_n) f_n`` at draws of pi_w, finite.
-
-    Returns
-    -------
-    Judgement, or None
-        None if there are fewer than 30 draws.
-
-    Notes
-    -----
-    The integrals over the path between the two posteriors in Lemma 3 of Campbell and Beronov
-    (2019) are ``log E[r] - E[log r]`` and ``E[r log r]/E[r] - log E[r]``: with A(t) = log E[r^t],
-    the variance of log r at t is A''(t), and both follow by integration by parts.  Estimates from
-    the same draws also agree, so the closed forms are used.
-
-    Examples
-    --------
-    >>> judge(np.zeros(100)).certificate.kl
-    0.0
-    """
-    if log_ratios.size < MIN_DRAWS:
-        return None
-    smoothed = pareto_smooth(log_ratios[None])
-    return Judgement(Certificate.of(smoothed), smoothed.reverse_kl)
-
-
 def is_close_call(measured: "Measurement", tolerance: float) -> bool:
     """Whether twice as many draws may change what is said of a coreset.
 
@@ -160,9 +122,9 @@ def is_close_call(measured: "Measurement", tolerance: float) -> bool:
     >>> [is_close_call(of_variance(v), 0.01) for v in (0.004, 0.008, 0.011, 0.02)]
     [False, True, True, False]
     """
-    if measured.judgement is None:
+    if not measured.is_judged:
         return False
-    judged = measured.judgement.certificate
+    judged = measured.certificate
     at_least, at_most = judged.symmetrised_kl, judged.divergence
     return at_least <= (1 + NEAR) * tolerance and at_most >= (1 - NEAR) * tolerance
 
@@ -249,10 +211,26 @@ class Measurement(Selection):
         is_finite = np.isfinite(self.log_ratios).all()
         return float(np.var(self.log_ratios)) if is_finite else math.inf
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether there are diagnostics: from 30 draws or more, with finite ratios."""
+        return self.log_ratios.size >= MIN_DRAWS and math.isfinite(self.objective)
+
     @cached_property
-    def judgement(self) -> Judgement | None:
-        """Diagnostics from the draws; None if a ratio is not finite."""
-        return judge(self.log_ratios) if math.isfinite(self.objective) else None
+    def smoothed(self) -> SmoothedRatios:
+        """The Pareto-smoothed ratios, if `is_judged`."""
+        return pareto_smooth(self.log_ratios[None])
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """Divergence between this posterior and the full one, by these ratios, if `is_judged`.
+
+        The integrals over the path between the two posteriors in Lemma 3 of [1]_ are
+        ``log E[r] - E[log r]`` and ``E[r log r]/E[r] - log E[r]``: with A(t) = log E[r^t], the
+        variance of log r at t is A''(t), and both follow by integration by parts.  Estimates from
+        the same draws also agree, so the closed forms are used.
+        """
+        return Certificate.of(self.smoothed)
 
     @cached_property
     def vectors(self) -> Vector:
@@ -273,10 +251,9 @@ class Measurement(Selection):
     def enter(self, history: History, objective: float = math.nan) -> None:
         """Add to a history, with the objective at the draws that chose the weights."""
         judged: dict[str, Any] = {}
-        if self.judgement is not None:
-            certificate, reverse = self.judgement
-            judged = {"pareto_khat": certificate.pareto_khat, "kl": certificate.kl}
-            judged["reverse_kl"] = reverse
+        if self.is_judged:
+            judged = {"pareto_khat": self.certificate.pareto_khat, "kl": self.certificate.kl}
+            judged["reverse_kl"] = self.smoothed.reverse_kl
         history.add(size=self.size, objective=objective, heldout_objective=self.objective, **judged)
 
     @property
@@ -288,7 +265,7 @@ class Measurement(Selection):
             "objective": self.objective,
             "draws": self.draws,
             "log_ratios": self.log_ratios,
-            "certificate": None if self.judgement is None else self.judgement.certificate,
+            "certificate": self.certificate if self.is_judged else None,
         }
 
 

@@ -199,9 +199,9 @@ class _Run[D]:
         posterior has.
         """
         proposed = self.proposed
-        if proposed is None or best.judgement is None:
+        if proposed is None or not best.is_judged:
             return proposed
-        if proposed.is_reliable or best.judgement.certificate.pareto_khat >= KHAT_RELIABLE:
+        if proposed.is_reliable or best.certificate.pareto_khat >= KHAT_RELIABLE:
             return proposed
         return Proposal(draws=best.draws, log_ratios=best.log_ratios, modes=self.modes)
 

@@ -236,8 +236,7 @@ class Sensitivity:
         if_given(positive_number, "radius", self.radius)
         if_given(positive_number, "epsilon", self.epsilon, below=1)
         positive_number("delta", self.delta, below=1)
-        if self.center is not None:
-            object.__setattr__(self, "center", _vector("center", self.center))
+        object.__setattr__(self, "center", if_given(_vector, "center", self.center))
 
     @property
     def uses_exact_centers(self) -> bool:

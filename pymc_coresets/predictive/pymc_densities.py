@@ -19,7 +19,7 @@ from pymc_coresets.predictive.model_data import HeldRows, filled_with_own
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, with_joined_scalars
 from pymc_coresets.reading.units.observations_of_units import UnitObservations, as_units
-from pymc_coresets.reading.user_model import copy_with_rows
+from pymc_coresets.reading.user_model import copy_with_rows, terms_of
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.unit_modes import ModesOfUnits
 from pymc_coresets.rows.values import Rows
@@ -106,17 +106,18 @@ def opinion_at(result: HasApproximatePosterior, some: xr.DataTree, ratios: Float
         shared = Draws.of(some, base.shapes)
         points = [space.point(x) for x in space.free(shared)]
     terms = [term.name for term in base.terms]
-    others = [v.name for v in (*base.model.basic_RVs, *base.model.potentials)]
-    others = [name for name in others if name not in terms]
+    others = [name for name in terms_of(base.model) if name not in terms]
+    approximate = (result.model, terms_of(result.model))
     if isinstance(base, UnitObservations):
-        of_own, of_rest = log_densities([(result.model, None), (base.model, others)])(points)
+        of_own, of_rest = log_densities([approximate, (base.model, others)])(points)
         of_rest = of_rest + own.of_earlier(shared)
         return opinion_of_units(own.parts[0], shared, of_rest, of_own, ratios)
     filled = filled_with_own(own, copy_with_rows(base.model, {}))
     if isinstance(filled, HeldRows):
-        of_own, of_full = log_densities([(result.model, None), (base.model, None)])(points)
+        full = (base.model, terms_of(base.model))
+        of_own, of_full = log_densities([approximate, full])(points)
     else:
-        of_own, of_rest = log_densities([(result.model, None), (filled.model, others)])(points)
+        of_own, of_rest = log_densities([approximate, (filled.model, others)])(points)
         of_rows = log_densities([(filled.model, terms)])
         of_full = of_rest + sum(of_rows(points)[0] for _ in filled.blocks())
     return second_opinion(of_full, of_own, ratios)
@@ -187,7 +188,7 @@ def second_opinion(
 
 @compiling()
 def log_densities(
-    wanted: Sequence[tuple[pm.Model, Sequence[str] | None]],
+    wanted: Sequence[tuple[pm.Model, Sequence[str]]],
 ) -> Callable[[Sequence[Point]], Floats]:
     """Return a function that evaluates PyMC's log-densities, Jacobians included, by NumPy.
 
@@ -195,9 +196,9 @@ def log_densities(
 
     Parameters
     ----------
-    wanted : sequence of (pm.Model, sequence of str or None)
+    wanted : sequence of (pm.Model, sequence of str)
         Models with the same value variables; for each, the names of the variables and potentials
-        that are added up, or None for all.
+        that are added up.
 
     Returns
     -------
@@ -208,7 +209,7 @@ def log_densities(
     --------
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu")
-    >>> log_densities([(model, None)])([{"mu": np.array(0.0)}]).round(4)
+    >>> log_densities([(model, ["mu"])])([{"mu": np.array(0.0)}]).round(4)
     array([[-0.9189]])
     """
     # In float32, where the model was written so, there were no digits to compare.
@@ -218,7 +219,7 @@ def log_densities(
     }
     graphs = []
     for model, names in wanted:
-        terms = None if names is None else [model[name] for name in names]
+        terms = [model[name] for name in names]
         others = {v: inputs[v.name] for v in model.value_vars if inputs[v.name] is not v}
         graphs += widened([model.logp(vars=terms)], others)
     function = numpy_function(list(inputs.values()), with_joined_scalars(graphs))

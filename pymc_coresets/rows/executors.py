@@ -105,14 +105,15 @@ class Pool:
 
     def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
         """See `Engine.map`."""
-        work = None if isinstance(self.executor, ThreadPoolExecutor) else packed(function)
         n_bytes = most_bytes = 2**29  # limit on the total size of tasks submitted ahead
 
-        def submit(task: Task) -> Future[Any]:
+        def submit_here(task: Task) -> Future[Any]:
+            with _named_errors(task):
+                return self.executor.submit(_here, function, rows, task)
+
+        def submit_elsewhere(task: Task) -> Future[Any]:
             nonlocal n_bytes
             with _named_errors(task):
-                if work is None:
-                    return self.executor.submit(_here, function, rows, task)
                 portion, found = rows.portion(task.chunks)
                 sent = packed((portion.with_tables(found), task))
                 n_bytes = len(work) + len(sent)
@@ -125,6 +126,9 @@ class Pool:
         def n_ahead() -> int:  # an executor does not say how many tasks it can work on
             return min(max(2 * n_cores(), most_bytes // n_bytes), 1024)
 
+        submit = submit_here
+        if not isinstance(self.executor, ThreadPoolExecutor):
+            work, submit = packed(function), submit_elsewhere
         yield from in_order(tasks, submit, finished, n_ahead)
 
 

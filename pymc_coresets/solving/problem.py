@@ -187,25 +187,9 @@ def tangent_vectors(loglik: Matrix, *, in_place: bool = False) -> Vector:
 
 
 def weighted_tangent_vectors(loglik: Matrix, *, weights: Vector, in_place: bool = False) -> Vector:
-    """Return tangent vectors whose inner products are covariances over weighted draws.
+    """Return tangent vectors whose inner products are covariances over draws of some weights.
 
-    Parameters
-    ----------
-    loglik, in_place
-        See `tangent_vectors`.
-    weights : ndarray of shape (n_draws,)
-        Importance weights of the draws, which sum to one.
-
-    Raises
-    ------
-    InvalidDataError
-        If a value is not finite.
-
-    Examples
-    --------
-    >>> vector = weighted_tangent_vectors(np.array([1.0, 3.0]), weights=np.array([0.5, 0.5]))
-    >>> round(float(vector @ vector), 12)
-    1.0
+    These are importance weights (n_draws,), which sum to one.  Else see `tangent_vectors`.
     """
     vectors = cast(Vector, loglik) if in_place else loglik.astype(np.float64)
     with np.errstate(invalid="ignore"):

@@ -68,13 +68,14 @@ coreset.importance_draws(random_seed=1)
 _LARGE_LOG_DENSITY = """
 import numpy as np, pymc as pm
 from pymc_coresets.predictive.pymc_densities import log_densities
+from pymc_coresets.reading.user_model import terms_of
 
 y = np.random.default_rng(1).normal(0, 30, size=4_000).astype("float32")
 with pm.Model() as model:
     log_sd = pm.Normal("log_sd", dtype="float32")
     pm.Normal("y", pm.HalfNormal("mu"), pm.math.exp(log_sd), observed=y)
 points = [{"log_sd": np.float32(x), "mu_log__": np.float32(x)} for x in (0, 1e-4)]
-found = np.diff(log_densities([(model, None)])(points))
+found = np.diff(log_densities([(model, terms_of(model))])(points))
 assert model["mu"].dtype == "float32"
 log = np.array([0, np.float32(1e-4)], dtype=float)
 mu = sd = np.exp(log)

@@ -377,7 +377,7 @@ def poisoned(rows, where, act):
                 act()
             return super().weighted(chunk, names)
 
-    return Poisoned(rows._reader, rows._mappings, rows._weight, rows.chunks)
+    return Poisoned(rows._reader, rows._mappings, rows._weights, rows.chunks)
 
 
 @pytest.mark.slow  # workers are started anew, one after the other

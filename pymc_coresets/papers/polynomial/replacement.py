@@ -192,19 +192,19 @@ def _without_scales(rest: RestLogDensity) -> Hierarchy:
     """Return the prior as a hierarchy that is normal in all coordinates."""
     space, model = rest.space, rest.observations.model
     columns = {name: np.ravel(own) for name, own in space.columns.items()}
-    names, hierarchy = [str(v.name) for v in model.discrete_value_vars], None
+    names = [str(v.name) for v in model.discrete_value_vars]
     if not names:
-        parts = rest.slopes, rest.coefficients, space.start, list(columns.values())
-        hierarchy = find_hierarchy(*parts)
-        is_scale = np.ones(space.n_dims, bool) if hierarchy is None else hierarchy.is_scale
-        names = [name for name, own in columns.items() if is_scale[own].any()]
-    if names or hierarchy is None:
-        raise UnsupportedModelError(
-            f"There is no closed form: the prior of {names!r} is not Gaussian, or the coefficients "
-            f"are not linear in them. Use sample(), which takes any prior.",
-            topic="regressions",
-        )
-    return hierarchy
+        names, parts = list(columns), list(columns.values())
+        hierarchy = find_hierarchy(rest.slopes, rest.coefficients, space.start, parts)
+        if hierarchy is not None:
+            names = [name for name, own in columns.items() if hierarchy.is_scale[own].any()]
+            if not names:
+                return hierarchy
+    raise UnsupportedModelError(
+        f"There is no closed form: the prior of {names!r} is not Gaussian, or the coefficients "
+        f"are not linear in them. Use sample(), which takes any prior.",
+        topic="regressions",
+    )
 
 
 def _require_at_draws(rest: RestLogDensity, of_rows: Quadratic, normal: Normal) -> None:

@@ -89,10 +89,10 @@ class Files[P: (FilePart, RowGroup)](ABC):
                     batches = self._batches([piece.held for piece in pieces], names, n_rows)
                     yield from _tables_of_sizes(batches, [n_rows])
                 else:
-                    blocks = [self._block(piece, names) for piece in pieces]
-                    yield from filter(None, blocks)  # too few rows are left if some were removed
+                    # Too few rows are left if some were removed.
+                    yield from [table for piece in pieces for table in self._block(piece, names)]
 
-    def _block(self, piece: Piece, names: Sequence[str]) -> pa.Table | None:
+    def _block(self, piece: Piece, names: Sequence[str]) -> list[pa.Table]:
         """Return a block of a stream that is read from its start, by cursors that threads share."""
         cuts = cuts_of(piece.n_stored or piece.n_rows, BLOCK_ROWS)
 

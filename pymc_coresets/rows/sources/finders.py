@@ -183,8 +183,7 @@ def _items(
     del names
     start = partial(_iterated, source)
     for piece in chunk.pieces:
-        table = cursors.get("all", lambda: Cursor(start)).item(piece.held)
-        yield from [] if table is None else [table]  # the number of rows reveals this
+        yield from cursors.get("all", lambda: Cursor(start)).item(piece.held)
 
 
 def _iterated(source: object) -> Iterator[Table]:
@@ -241,7 +240,7 @@ class Cursor[T]:
     --------
     >>> cursor = Cursor(lambda: iter("abc"))
     >>> cursor.item(1), cursor.item(0), cursor.item(2), cursor.item(3)
-    ('b', 'a', 'c', None)
+    (['b'], ['a'], ['c'], [])
     """
 
     def __init__(self, start: Callable[[], Iterator[T]], n_items: int | None = None) -> None:
@@ -253,14 +252,14 @@ class Cursor[T]:
         self._stream: Iterator[T] | None = None
         self._next = 0
 
-    def item(self, number: int) -> T | None:
-        """Return an item; None if the stream ends before it."""
+    def item(self, number: int) -> list[T]:
+        """Return an item; none if the stream ends before it, as the number of rows reveals."""
         with self._lock:
             if number not in self._kept:
                 self._run_to(number)
             self._n_requests += 1
             self._requests[number] = self._n_requests
-            return self._kept.pop(number, None)
+            return [self._kept.pop(number)] if number in self._kept else []
 
     def _run_to(self, number: int) -> None:
         """Read up to the item, from the start if it has been passed."""

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import cloudpickle
@@ -37,7 +36,7 @@ from benchmarks.trust_models import few_groups
 from benchmarks.unit_data import aggression, two_parameters
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.curvature import laplace
-from pymc_coresets.sampling.density import Density, Slopes, posterior_slopes, slopes_of_all
+from pymc_coresets.sampling.density import Density, Slopes, slopes_of_all, slopes_without_rows
 from pymc_coresets.sampling.mode_search import find_modes, highest, mode_of, prior_draws
 from pymc_coresets.sampling.sampler import CoresetSampler
 
@@ -235,8 +234,11 @@ def points() -> list[list[str]]:
     few = coreset.approximation.space.free(Draws.of(idata, coreset.approximation.free))
     source = loglik.in_memory
     assert source is not None
-    of_rows = partial(slopes_of_all, loglik.as_loops, source)
-    of_all = partial(posterior_slopes, loglik, of_rows, None)
+
+    def of_all(points: np.ndarray) -> Slopes:
+        prior = slopes_without_rows(loglik, None, points)
+        return slopes_of_all(loglik.as_loops, source, points).plus(prior)
+
     return [
         coreset_line("2PL, units", written(items)),
         coreset_line("logistic, 40 rows", first_example(20_000), size=40),

@@ -88,7 +88,7 @@ def laplace_refits(task: Task) -> Answer:
     no_row = loglik.in_memory.take(slice(0, 1)), np.zeros(1)
     new = with_power(coreset_model(loglik.observations, *no_row))
     sampler, prior = CoresetSampler(loglik), compiled_density(new)
-    full, old = sampler.full_density, sampler.density(None)
+    full, old = sampler.full_density, sampler.density_without_rows
 
     def slopes(points: np.ndarray) -> Slopes:
         """Let one prior take the place of another in the density of all rows."""

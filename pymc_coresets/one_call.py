@@ -5,7 +5,6 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -445,15 +444,18 @@ def _given_scales(request: Request, n_wanted: int) -> AroundMode | None:
         forecasts_to(report.tell),
         report.part("given scales"),
         until(deadline),
-        suppress(SamplingError, UnsupportedModelError, InvalidDataError, OutOfTimeError),
-    ):  # the construction says it, if it meets the same
-        observations = wanted.rows_of(model)
-        is_long = is_few and observations.n_obs > _FEW_ROWS
-        if is_long or not may_be_normal(observations):
-            return None
-        loglik = likelihood_of_model(model, replace(wanted, integrate=False), rng=rng.spawn(1)[0])
-        return drawn_given_scales(loglik, rng=rng, wanted=n_wanted)
-    return None
+    ):
+        try:
+            observations = wanted.rows_of(model)
+            is_long = is_few and observations.n_obs > _FEW_ROWS
+            if is_long or not may_be_normal(observations):
+                return None
+            rows = replace(wanted, integrate=False)
+            loglik = likelihood_of_model(model, rows, rng=rng.spawn(1)[0])
+            return drawn_given_scales(loglik, rng=rng, wanted=n_wanted)
+        except (SamplingError, UnsupportedModelError, InvalidDataError, OutOfTimeError) as error:
+            _log.info("%s", error.message)
+    return None  # the construction says it, if it meets the same
 
 
 def _around_mode(construction: Construction, n_wanted: int) -> AroundMode | None:
@@ -472,7 +474,8 @@ def _around_mode(construction: Construction, n_wanted: int) -> AroundMode | None
     try:
         with job.report.part("around the mode"), until(job.deadline):
             return drawn_around_mode(loglik, key=job.sample_key, rng=own_rng, wanted=n_wanted)
-    except (SamplingError, OutOfTimeError):
+    except (SamplingError, OutOfTimeError) as error:
+        _log.info("%s", error.message)
         return None  # the construction says it, if it meets the same
 
 

@@ -73,8 +73,7 @@ class Reserve:
         summed = partial(self._sampler.loglikelihood.weighted_sum, rows=rows, weights=weights)
         if reserve is not None and reserve.n_draws >= n_reserve:
             step = summed(reserve, finite=False) - self._own
-            chosen = resampled(np.arange(reserve.n_draws), step, n_draws, rng=rng)
-            if chosen is not None:
+            for chosen in resampled(np.arange(reserve.n_draws), step, n_draws, rng=rng):
                 self.n_reused += 1
                 return reserve.take(chosen)
         reserve = self._reserve = self._sampler.draw(rows, weights, n_reserve, rng=rng)

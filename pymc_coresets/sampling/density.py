@@ -1,6 +1,6 @@
 """Log-densities with gradients at many points, and that of what stands for all rows."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
 from typing import NamedTuple, Self
@@ -179,31 +179,24 @@ def slopes_of_each(loglik: LogLikelihood, each: Sequence[Rows], points: np.ndarr
     return Slopes.of_parts(found, points.shape[1])
 
 
-def posterior_slopes(
-    loglik: LogLikelihood,
-    of_rows: Callable[[np.ndarray], Slopes] | None,
-    quadratic: Quadratic | None,
-    points: np.ndarray,
+def slopes_without_rows(
+    loglik: LogLikelihood, quadratic: Quadratic | None, points: np.ndarray
 ) -> Slopes:
-    """Return log-densities of rows, or of none, with prior and quadratic.
+    """Return log-densities of the prior, and a quadratic if there is one.
 
     Parameters
     ----------
     loglik : LogLikelihood
         Of the model.
-    of_rows : callable, or None
-        Such as `slopes_of_all` of some source.
     quadratic : Quadratic, or None
     points : ndarray of shape (n_points, n_dims)
     """
     if quadratic is None:
-        own = Slopes(*loglik.rest.slopes(points))
-    else:
-        rest = loglik.functions.rest_beside(quadratic.graph)
-        coefficients = rest.coefficients(points)
-        values, gradients = rest.slopes(points, quadratic.slopes_at(coefficients))
-        own = Slopes(values + quadratic.at(coefficients), gradients)
-    return own if of_rows is None else of_rows(points).plus(own)
+        return Slopes(*loglik.rest.slopes(points))
+    rest = loglik.functions.rest_beside(quadratic.graph)
+    coefficients = rest.coefficients(points)
+    values, gradients = rest.slopes(points, quadratic.slopes_at(coefficients))
+    return Slopes(values + quadratic.at(coefficients), gradients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,8 +273,9 @@ class Surrogate:
 
     def slopes(self, points: np.ndarray) -> Slopes:
         """Return the log-densities at points (n_points, n_dims), and their gradients."""
-        known = self._of_rows if self.weights.any() else None  # a quadratic may need no rows
-        return posterior_slopes(self.loglikelihood, known, self.quadratic, points)
+        others = slopes_without_rows(self.loglikelihood, self.quadratic, points)
+        # A quadratic may need no rows.
+        return self._of_rows(points).plus(others) if self.weights.any() else others
 
     def _of_rows(self, points: np.ndarray) -> Slopes:
         n_nodes = self.loglikelihood.observations.n_nodes
@@ -313,16 +307,16 @@ class Surrogate:
 
     def corrected(
         self, near: KnownDensity, n_draws: int, *, times: int, rng: np.random.Generator
-    ) -> np.ndarray | None:
+    ) -> Iterator[np.ndarray]:
         """Draw from this posterior, (n_draws, n_dims), by resampling draws of another distribution.
 
-        None if the weights are unreliable, see `resampled`.
+        Yields nothing if the weights are unreliable, see `resampled`.
         """
         return resampled(*self.weighed(near, times * n_draws, rng=rng), n_draws, rng=rng)
 
     def corrected_around(
         self, modes: Mixture, n_draws: int, *, rng: np.random.Generator
-    ) -> np.ndarray | None:
+    ) -> Iterator[np.ndarray]:
         """Draw from around its modes, from two to ten times as many points, depending on cost."""
         most, each = 2**28, max(self.n_products, 1.0)  # products in all: some tenths of a second
         times = int(np.clip(most // (n_draws * each), 2, 10))
@@ -337,8 +331,8 @@ class Surrogate:
 
 def resampled(
     x: np.ndarray, log_weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
-) -> np.ndarray | None:
-    """Choose some of the points (n_points, ...) by their weights; None if these are unreliable.
+) -> Iterator[np.ndarray]:
+    """Yield some of the points (n_points, ...), by their weights, if these are reliable.
 
     They are reliable if Pareto k-hat is at most 0.7, and the effective sample size at least a
     quarter of the points (Vehtari et al. 2024), or if it is three quarters.  Points whose
@@ -348,17 +342,15 @@ def resampled(
     --------
     >>> rng = np.random.default_rng(1)
     >>> x = rng.normal(size=(1_000, 1))
-    >>> resampled(x, x[:, 0] / 2, 500, rng=rng).mean().round(1)
-    np.float64(0.5)
-    >>> resampled(x, 5 * x[:, 0], 500, rng=rng) is None
-    True
+    >>> [found.mean().round(1) for found in resampled(x, x[:, 0] / 2, 500, rng=rng)]
+    [np.float64(0.5)]
+    >>> [*resampled(x, 5 * x[:, 0], 500, rng=rng)]
+    []
     """
     kept = possible(log_weights)
     if kept is None:
-        return None
+        return
     smoothed = pareto_smooth(log_weights[None, kept])
     # The tail is not informative if weights are nearly equal, or come in groups.
-    if not (smoothed.sound or smoothed.ess >= NEARLY_ALL * len(x)):
-        return None
-    chosen: np.ndarray = x[kept[systematic_resample(smoothed.weights[0], n_draws, rng=rng)]]
-    return chosen
+    if smoothed.sound or smoothed.ess >= NEARLY_ALL * len(x):
+        yield x[kept[systematic_resample(smoothed.weights[0], n_draws, rng=rng)]]

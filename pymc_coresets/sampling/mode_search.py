@@ -166,7 +166,7 @@ def _refine(
 
 def n_searched(modes: Sequence[LocalMode]) -> int:
     """Return the number of modes that are no images of others."""
-    return sum(mode.parent is None for mode in modes)
+    return sum(not mode.is_image for mode in modes)
 
 
 def _may_be_noticeable(
@@ -217,7 +217,7 @@ def _add(
             _count(known, part_of, mode.n_ended, mode)
         elif _may_be_noticeable(known.modes, mode.height, mode.x, error):
             for image in orbits.of(mode, len(known)):
-                if image.parent is None or not known.hold(image.x):
+                if not (image.is_image and known.hold(image.x)):
                     known.add(image)
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from pymc_coresets.sampling.sample_search import (
     SampleSearch,
     SearchOutcome,
     each_met_twice,
+    held_near,
 )
 from pymc_coresets.sampling.sampler import CoresetSampler
 
@@ -82,7 +84,7 @@ def proposal(
     positions, logq = found.mixture.draw(n_draws, rng=rng)
     with np.errstate(all="ignore"):  # some draws are far out
         draws = sampler.space.constrain(positions)
-        of_prior = sampler.density(None).values(positions)
+        of_prior = sampler.density_without_rows.values(positions)
     return Proposal(
         draws=draws,
         log_ratios=of_prior - logq,
@@ -98,8 +100,7 @@ def _found(search: SampleSearch, rng: np.random.Generator) -> FoundModes:
         return search.on_all(SearchOutcome([first], is_only=True))
     if search.sampler.n_dims > FEW_TO_SEARCH:
         return search.on_all(SearchOutcome([first]))
-    by_scales = search.by_scales(density, first, rng=rng.spawn(1)[0])
-    if by_scales is not None:
+    for by_scales in search.by_scales(density, first, rng=rng.spawn(1)[0]):
         return by_scales
     return search.on_all(search.others(density, first, rng=rng))
 
@@ -112,8 +113,8 @@ def beside_mode(
     key: int,
     rng: np.random.Generator,
     n_gradients: float,
-    held: np.ndarray | None = None,
-) -> FoundModes | None:
+    held: np.ndarray,
+) -> FoundModes:
     """Search for modes other than a known one; reads all rows only if there are others.
 
     Parameters
@@ -129,27 +130,22 @@ def beside_mode(
         For the starts.
     n_gradients : float
         Number of gradients of the sample, after which no search begins.
-    held : ndarray of bool, of shape (n_dims,), optional
+    held : ndarray of bool, of shape (n_dims,)
         Coordinates held near that mode, see `held_near`.
-
-    Returns
-    -------
-    FoundModes, or None
-        None if `n_gradients` is too small for a search.
 
     Raises
     ------
     SamplingError
-        If the sample has no mode near that one.
+        If the sample has no mode near that one, or `n_gradients` is too small for a search.
     """
-    search = SampleSearch(sampler, size, key, near.location, held)
+    search = SampleSearch(sampler, size, key, partial(held_near, at=near.location, held=held))
     density = search.density_of(size)
     first = mode_of(density, replace(near, location=maximise(near, density)))
     found = search.others(
         density, first, rng=rng, is_over=lambda: density.n_gradients > n_gradients
     )
-    if found.n_starts < 10:  # too few for a search
-        return None
+    if found.n_starts < 10:
+        raise SamplingError("There was no time to search for other modes.")
     if len(found.modes) > 1:
         return search.on_all(found)
     [alone] = found.modes

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import sys
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -56,7 +57,7 @@ class Probing:
 
     @classmethod
     def of(
-        cls, found: ApproximatePosterior, draws: Draws, *, most: int | None = None
+        cls, found: ApproximatePosterior, draws: Draws, *, most: int = sys.maxsize
     ) -> "Probing | Probes":
         """Take lines through draws, `most` at most; return known results if lines are impossible.
 

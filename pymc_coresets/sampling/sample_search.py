@@ -1,7 +1,7 @@
 """The search for modes on a sample of the rows; what it finds is polished and weighed on all."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -123,29 +123,31 @@ def each_met_twice(modes: Sequence[LocalMode]) -> bool:
     return bool((by_family(modes, [mode.n_ended for mode in modes]) > 1).all())
 
 
+def _free(density: Density) -> Density:
+    """Hold no coordinates."""
+    return density
+
+
 @dataclass(frozen=True, eq=False)
 class SampleSearch:
-    """A search on a sample of the rows, by its size and key, for modes of all of them."""
+    """A search on a sample of the rows, by its size and key, for modes of all of them.
+
+    Densities may hold some coordinates near a point, see `held_near`.
+    """
 
     sampler: CoresetSampler
     size: int
     key: int
-    at: np.ndarray | None = None
-    held: np.ndarray | None = None
+    hold: Callable[[Density], Density] = _free
 
     def density_of(self, size: int) -> Density:
         """Return the density of a sample of rows of a given size."""
-        return self._held(self.sampler.density_of_some(size, self.key))
+        return self.hold(self.sampler.density_of_some(size, self.key))
 
     @cached_property
     def full(self) -> Density:
         """The density of all rows."""
-        return self._held(self.sampler.full_density)
-
-    def _held(self, density: Density) -> Density:
-        if self.at is None or self.held is None:
-            return density
-        return held_near(density, self.at, self.held)
+        return self.hold(self.sampler.full_density)
 
     def others(
         self,
@@ -168,7 +170,7 @@ class SampleSearch:
             known = orbits.of(replace(first, n_ended=1))  # by the ascent that led there
             found, n_starts = search(known, starts)
             space = self.sampler.space
-            images = [starts_at_images(space, density, m.x) for m in found if m.parent is None]
+            images = [starts_at_images(space, density, m.x) for m in found if not m.is_image]
             at_images = np.concatenate(images)[:24]
             more, n_more = search(found, at_images)
         # A start at an image of a known mode says nothing if it ends at that mode, or its images.
@@ -179,14 +181,14 @@ class SampleSearch:
 
     def by_scales(
         self, density: Density, first: LocalMode, *, rng: np.random.Generator
-    ) -> FoundModes | None:
+    ) -> Iterator[FoundModes]:
         """Compare modes of a hierarchy by what they hold, if the first one is not the only one.
 
         A joint density may be hundreds of nats higher where effects and their scale are small, and
-        have no mode where most of the mass is.  None if the marginal of the scales has no mode
-        other than the first one, or there are no scales.
+        have no mode where most of the mass is.  Yields nothing if the marginal of the scales has no
+        mode other than the first one, or there are no scales.
         """
-        space, prior = self.sampler.space, self.sampler.density(None).slopes
+        space, prior = self.sampler.space, self.sampler.density_without_rows.slopes
         columns = [np.ravel(each) for each in space.columns.values()]
 
         def of_prior(points: np.ndarray) -> np.ndarray:
@@ -197,17 +199,14 @@ class SampleSearch:
             return gradients
 
         is_scale = hierarchical_scales(of_prior, of_rows, first.x, columns)
-        if is_scale is None:
-            return None
+        if not is_scale.any():
+            return
         error = _ERROR if self.size < self.sampler.n_rows else 0.0
         some, full = density.slopes, self.full.slopes
-        found = modes_given_scales(
+        for modes, of_scales in modes_given_scales(
             space, some, full, prior, is_scale, first.x, error=error, rng=rng
-        )
-        if found is None:
-            return None
-        modes, of_scales = found
-        return self._given_scales(noticeable(distinct(modes)), is_scale, of_scales, rng)
+        ):
+            yield self._given_scales(noticeable(distinct(modes)), is_scale, of_scales, rng)
 
     def _given_scales(
         self,
@@ -236,7 +235,7 @@ class SampleSearch:
         """
         if self.sampler.has_log_concave_rows(held):
             return True
-        near = replace(self, at=mode.x, held=held)
+        near = replace(self, hold=partial(held_near, at=mode.x, held=held))
         density = near.density_of(self.size)
         try:
             found = near.others(density, mode_of(density, laplace(density, mode.x)), rng=rng)
@@ -255,7 +254,7 @@ class SampleSearch:
         subsample = self.sampler.subsample(size, key=self.key, distinct=True)
         of_data = starts_from_data(
             subsample,
-            lambda each: self._held(self.sampler.density_of_each(each)),
+            lambda each: self.hold(self.sampler.density_of_each(each)),
             first.around,
             rng=rng,
         )
@@ -263,7 +262,7 @@ class SampleSearch:
 
     def _orbits(self, first: LocalMode) -> Orbits:
         """Return what makes the images of modes, under symmetries that all rows have."""
-        space, prior = self.sampler.space, self._held(self.sampler.density(None))
+        space, prior = self.sampler.space, self.hold(self.sampler.density_without_rows)
         most = int(min(MOST_IMAGES, max(_NUMBERS // space.n_dims**2, 1)))
         sizes = (min(_FEW_ROWS, self.size), self.size)
         test = SymmetryTest(space, first.around, prior, [self.density_of(n) for n in sizes])
@@ -309,23 +308,22 @@ class SampleSearch:
 
     def polished(self, found: Sequence[LocalMode], full: Density) -> list[LocalMode]:
         """Find the modes of all rows from those of the sample; raises if there are none."""
-        polished, refused = [], None
+        polished, refused = [], list[SamplingError]()
         for local in found:
             try:
                 polished.append(replace(local, around=self.around_all(local.around, full)))
             except SamplingError as error:
                 _log.info("No mode of all rows is near one of a sample: %s", error)
-                refused = error
-        if refused is not None and not polished:
-            raise refused
+                refused.append(error)
+        if refused and not polished:
+            raise refused[-1]
         return polished
 
     def around_all(self, start: Normal, full: Density) -> Normal:
         """Find the mode of all rows near that of the sample, and the curvature there."""
         n_rows, n_dims = self.sampler.loglikelihood.n_rows, len(start.location)
         if n_rows > keyed.MANY_ROWS:
-            found = self._by_a_large_sample(start, full, keyed.rows_to_begin_with(n_dims))
-            if found is not None:
+            for found in self._by_a_large_sample(start, full, keyed.rows_to_begin_with(n_dims)):
                 return found
         mode = maximise(start, full) if self.size < n_rows else start.location
         few = keyed.ROWS_FOR_CURVATURE * n_dims
@@ -333,8 +331,8 @@ class SampleSearch:
             return normal_near(mode, start, self.density_of(few), polish=False)
         return normal_near(mode, start, full, polish=True)
 
-    def _by_a_large_sample(self, start: Normal, full: Density, size: int) -> Normal | None:
-        """Find both by a few gradients of all rows; None if the sample lacks rows that matter.
+    def _by_a_large_sample(self, start: Normal, full: Density, size: int) -> Iterator[Normal]:
+        """Find both by a few gradients of all rows, unless the sample lacks rows that matter.
 
         One gradient more tells this.  Elsewhere it takes a reading, and is left out unless the
         mode moved further than samples of that size differ.
@@ -345,14 +343,14 @@ class SampleSearch:
             mode = maximise_by_sample(start, full, some, fewer)
         except SamplingError as error:
             _log.info("No mode of all rows by a large sample of them: %s", error)
-            return None
+            return
         source = self.sampler.loglikelihood.source
         is_far = np.abs(start.whiten(mode)).max() > 6 * np.sqrt(source.n_rows / size)
         if is_far or not isinstance(source, StreamedRows):
             slope = start.factor.whiten_gradients(full.gradients(mode[None])[0])
             if not np.abs(slope).max() < 1.0:
-                return None
-        return replace(start, location=mode).with_tails()
+                return
+        yield replace(start, location=mode).with_tails()
 
 
 def _largest_first(
@@ -360,12 +358,10 @@ def _largest_first(
 ) -> tuple[list[LocalMode], list[str]]:
     """Sort modes by their mass; also describe, for each, which other one it is an image of."""
     order = sorted(range(len(modes)), key=lambda i: -round(modes[i].log_mass, 6))
-    found, numbers = [modes[i] for i in order], {old: new for new, old in enumerate(order)}
-    words = [
-        "" if mode.parent is None else f"image of mode {numbers[mode.parent]}: {mode.image}"
-        for mode in found
-    ]
-    searched = [i for i, mode in enumerate(found) if mode.parent is None]
+    numbers = {old: new for new, old in enumerate(order)}
+    found = [modes[i].renumbered(numbers) for i in order]
+    words = [mode.words for mode in found]
+    searched = [i for i, mode in enumerate(found) if not mode.is_image]
     for i, words_of_one in zip(searched, _images(found, searched, space), strict=True):
         words[i] = words_of_one
     return found, words

@@ -1,7 +1,7 @@
 """Draws from the posteriors of many coresets of one model, whose density is compiled once."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
@@ -29,10 +29,10 @@ from pymc_coresets.sampling.density import (
     Density,
     Slopes,
     Surrogate,
-    posterior_slopes,
     resampled,
     slopes_of_all,
     slopes_of_each,
+    slopes_without_rows,
 )
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_near
 from pymc_coresets.sampling.normal import KnownDensity, Mixture, Normal
@@ -61,12 +61,12 @@ class PosteriorDraws:
     Parameters
     ----------
     points : ndarray of shape (n_draws, n_dims)
-    along_axes : GriddedMarginals, optional
+    along_axes : tuple of GriddedMarginals
         The tables that they come from, if Laplace's draws are unreliable.
     """
 
     points: np.ndarray
-    along_axes: GriddedMarginals | None = None
+    along_axes: tuple[GriddedMarginals, ...] = ()
 
 
 @dataclass(eq=False)
@@ -137,10 +137,9 @@ class CoresetSampler:
         self._tally = _Tally(kind == "auto" and loglik.n_dims <= MOST_BY_LAPLACE)
         self._nuts = WarmNuts(tune=tune)
 
-    def with_kind(self, kind: Kind, *, tune: int | None = None) -> "CoresetSampler":
+    def with_kind(self, kind: Kind, *, tune: int) -> "CoresetSampler":
         """Return a sampler of the same model with another method of sampling."""
-        steps = self._nuts.tune if tune is None else tune
-        return CoresetSampler(self.loglikelihood, kind=kind, tune=steps, quadratic=self.quadratic)
+        return CoresetSampler(self.loglikelihood, kind=kind, tune=tune, quadratic=self.quadratic)
 
     def beside(self, quadratic: Quadratic, curvature: OfPoint) -> Self:
         """Return a sampler of another quadratic of the same interface, sharing compiled functions.
@@ -272,49 +271,71 @@ class CoresetSampler:
         weights: np.ndarray,
         n_draws: int,
         *,
-        near: KnownDensity | None = None,
-        starts: np.ndarray | None = None,
-        metric: CholeskyFactor | None = None,
+        near: Sequence[KnownDensity] = (),
         rng: np.random.Generator,
     ) -> PosteriorDraws:
-        """Draw on the unconstrained scale, using known approximations of the posterior.
+        """Draw on the unconstrained scale, by the first method that serves.
 
         Parameters
         ----------
         rows, weights, n_draws
             See `draw`.
-        near : KnownDensity, optional
-            Close to the posterior: its draws are corrected by importance sampling if the weights
-            are reliable; otherwise they are moved to the posterior, if its curvature is known.
-        starts : ndarray of shape (n_starts, n_dims), optional
-            Starts of NUTS, instead of the sampler's own.
-        metric : CholeskyFactor, optional
-            For NUTS, see `WarmNuts.draw`.
+        near : sequence of KnownDensity
+            Close to the posterior: draws are corrected by importance sampling if the weights are
+            reliable; otherwise they are moved to the posterior, if its curvature is known.
         rng : numpy.random.Generator
         """
+        return next(self._drawn(self._begun(rows, weights, n_draws), near, n_draws, rng))
+
+    def drawn_in_metric(
+        self,
+        rows: Rows,
+        weights: np.ndarray,
+        n_draws: int,
+        *,
+        starts: np.ndarray,
+        metric: CholeskyFactor,
+        rng: np.random.Generator,
+    ) -> PosteriorDraws:
+        """Draw on the unconstrained scale by NUTS, see `WarmNuts.draw_in_metric`."""
+        posterior = self._begun(rows, weights, n_draws)
+        return PosteriorDraws(
+            points=self._nuts.draw_in_metric(
+                posterior, n_draws, starts=list(starts), metric=metric, rng=rng
+            )
+        )
+
+    def _begun(self, rows: Rows, weights: np.ndarray, n_draws: int) -> Surrogate:
         self._count(n_sampler_runs=1, n_sampler_draws=n_draws)
-        posterior = self.posterior(rows, weights)
+        return self.posterior(rows, weights)
+
+    def _drawn(
+        self,
+        posterior: Surrogate,
+        near: Sequence[KnownDensity],
+        n_draws: int,
+        rng: np.random.Generator,
+    ) -> Iterator[PosteriorDraws]:
+        """Yield draws by each method that serves, the cheapest first."""
         if self._kind == "laplace":
-            around = self.laplace(rows, weights)
-            return PosteriorDraws(points=around.draw(n_draws, rng=rng, equally=0.0)[0])
-        proposed, found = None, None
-        if near is not None:
-            proposed, log_weights = posterior.weighed(near, 2 * n_draws, rng=rng)
-            points = resampled(proposed, log_weights, n_draws, rng=rng)
-            found = None if points is None else PosteriorDraws(points=points)
-        if found is None and self.corrects:
-            found = self._importance_sampled(posterior, n_draws, rng)
-        if found is not None:
-            self._count(n_corrected_laplace=1)
-            return found
+            around = self.laplace(posterior.rows, posterior.weights)
+            yield PosteriorDraws(points=around.draw(n_draws, rng=rng, equally=0.0)[0])
+        proposed = [posterior.weighed(each, 2 * n_draws, rng=rng) for each in near]
+        for x, log_weights in proposed:
+            for points in resampled(x, log_weights, n_draws, rng=rng):
+                self._count(n_corrected_laplace=1)
+                yield PosteriorDraws(points=points)
+        if self.corrects:
+            yield from self._importance_sampled(posterior, n_draws, rng)
         _log.info("The posterior is too far from its approximation")
-        moved = None
-        if proposed is not None and self._curvature is not None:
-            moved = self._moved(posterior, proposed[:n_draws], self._curvature, rng)
-        if moved is None:
-            known = self._starts if starts is None else list(starts)
-            moved = self._nuts.draw(posterior, n_draws, starts=known, metric=metric, rng=rng)
-        return PosteriorDraws(points=moved)
+        if self._curvature is not None:
+            for x, _ in proposed:
+                for points in self._moved(posterior, x[:n_draws], self._curvature, rng):
+                    yield PosteriorDraws(points=points)
+        yield PosteriorDraws(points=self._by_nuts(posterior, n_draws, rng))
+
+    def _by_nuts(self, posterior: Surrogate, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+        return self._nuts.draw(posterior, n_draws, starts=self._starts, rng=rng)
 
     def _moved(
         self,
@@ -322,8 +343,8 @@ class CoresetSampler:
         starts: np.ndarray,
         curvature: OfPoint,
         rng: np.random.Generator,
-    ) -> np.ndarray | None:
-        """Move draws from near the posterior (n_draws, n_dims) to it; None if they do not mix.
+    ) -> Iterator[np.ndarray]:
+        """Move draws from near the posterior (n_draws, n_dims) to it; none if they do not mix.
 
         Raises
         ------
@@ -333,47 +354,50 @@ class CoresetSampler:
         some = starts[:4]
         factor = factor_near(reduce(add, map(curvature, some)) / len(some))
         around = Normal(starts.mean(axis=0), factor)
-        points = SplitHmc(posterior.as_loops.slopes, around).moved(starts, rng=rng)
-        if points is None and self.n_dims > MOST_BY_LAPLACE:
+        yield from SplitHmc(posterior.as_loops.slopes, around).moved(starts, rng=rng)
+        if self.n_dims > MOST_BY_LAPLACE:
             raise SamplingError(
                 f"The posterior of {len(posterior.rows):,} rows and a quadratic in {self.n_dims:,} "
                 "dimensions is too far from that of the quadratic alone: draws of the latter do "
                 "not mix, and NUTS would take hours. Sample the model itself, or integrate out "
                 "variables that few rows depend on, such as those of each person."
             )
-        return points
 
     def _importance_sampled(
         self, posterior: Surrogate, n_draws: int, rng: np.random.Generator
-    ) -> PosteriorDraws | None:
-        """Draw by Laplace's approximation; None if that is not near."""
-        found = None
+    ) -> Iterator[PosteriorDraws]:
+        """Draw by Laplace's approximation, if that is near; otherwise it is not tried again."""
         try:
-            around = self.laplace(posterior.rows, posterior.weights)
-            points = posterior.corrected_around(around, n_draws, rng=rng)
-            if points is not None:
-                return PosteriorDraws(points=points)
-            _log.info("The posterior is too far from normal to correct Laplace's draws")
-            if len(around.parts) == 1:
-                found = self._drawn_along_axes(around.parts[0], posterior, n_draws, rng)
+            for found in self._by_laplace(posterior, n_draws, rng):
+                self._count(n_corrected_laplace=1)
+                yield found
         except SamplingError as error:
             _log.info("No Laplace approximation, NUTS from here: %s", error)
-        self._tally.corrects = found is not None
-        return found
+        self._tally.corrects = False
+
+    def _by_laplace(
+        self, posterior: Surrogate, n_draws: int, rng: np.random.Generator
+    ) -> Iterator[PosteriorDraws]:
+        around = self.laplace(posterior.rows, posterior.weights)
+        for points in posterior.corrected_around(around, n_draws, rng=rng):
+            yield PosteriorDraws(points=points)
+        _log.info("The posterior is too far from normal to correct Laplace's draws")
+        if len(around.parts) == 1:
+            yield from self._drawn_along_axes(around.parts[0], posterior, n_draws, rng)
 
     def _drawn_along_axes(
         self, near: Normal, posterior: Surrogate, n_draws: int, rng: np.random.Generator
-    ) -> PosteriorDraws | None:
-        """Draw if the posterior is normal except in some directions; None if it is not."""
+    ) -> Iterator[PosteriorDraws]:
+        """Draw if the posterior is normal except in some directions."""
         density = Density(posterior.slopes)
         if self._curvature is not None:  # the mean over the posterior, not that at the mode
             near = laplace(density, near.location)
         most = 2**32 / posterior.n_products  # a few seconds
-        found = GriddedMarginals.around(near, posterior.log_density, density.gradients, most=most)
-        if found is None:
-            return None
-        points = posterior.corrected(found, n_draws, times=4, rng=rng)
-        return None if points is None else PosteriorDraws(points=points, along_axes=found)
+        for found in GriddedMarginals.around(
+            near, posterior.log_density, density.gradients, most=most
+        ):
+            for points in posterior.corrected(found, n_draws, times=4, rng=rng):
+                yield PosteriorDraws(points=points, along_axes=(found,))
 
     def rough_draw(
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
@@ -387,24 +411,28 @@ class CoresetSampler:
         SamplingError
             If NUTS fails.
         """
-        self._count(n_sampler_runs=1, n_sampler_draws=n_draws)
-        posterior, points = self.posterior(rows, weights), None
+        posterior = self._begun(rows, weights, n_draws)
+        return self.space.constrain(next(self._rough_ways(posterior, n_draws, rng)))
+
+    def _rough_ways(
+        self, posterior: Surrogate, n_draws: int, rng: np.random.Generator
+    ) -> Iterator[np.ndarray]:
+        """Yield draws by each method that serves, the best one first."""
         try:
-            around = self.laplace(rows, weights)
+            around = self.laplace(posterior.rows, posterior.weights)
         except SamplingError as error:
             _log.info("No Laplace approximation, NUTS from here: %s", error)
             self._tally.corrects = False
         else:
             if self.corrects:
-                points = posterior.corrected_around(around, n_draws, rng=rng)
-            self._count(n_corrected_laplace=points is not None)
-            if points is None:
-                x, _ = around.draw(n_draws, rng=rng, equally=0.0)
-                kept = possible(posterior.log_density(x))
-                points = None if kept is None else x[kept]
-        if points is None:
-            points = self._nuts.draw(posterior, n_draws, starts=self._starts, rng=rng)
-        return self.space.constrain(points)
+                for points in posterior.corrected_around(around, n_draws, rng=rng):
+                    self._count(n_corrected_laplace=1)
+                    yield points
+            x, _ = around.draw(n_draws, rng=rng, equally=0.0)
+            kept = possible(posterior.log_density(x))
+            if kept is not None:
+                yield x[kept]
+        yield self._by_nuts(posterior, n_draws, rng)
 
     def begin_at(self, modes: Sequence[LocalMode], *, n_gradients: int, images: Images) -> None:
         """Start searches and NUTS at the modes of all rows, and count the gradients these took.
@@ -417,7 +445,7 @@ class CoresetSampler:
             Which makes those modes that are images of others.
         """
         self._starts = [mode.x for mode in modes]
-        self._searched = [mode.x for mode in modes if mode.parent is None]
+        self._searched = [mode.x for mode in modes if not mode.is_image]
         self._images = images
         self._count(n_gradients=n_gradients)
 
@@ -456,22 +484,26 @@ class CoresetSampler:
             InMemoryRows.of(replace(subsample.rows, case_weights=subsample.weights))
         )
 
-    def density(self, source: RowBlocks | None) -> Density:
-        """Return the density of the rows of a source, or of none, with prior and quadratic.
+    def density(self, source: RowBlocks) -> Density:
+        """Return the density of the rows of a source, with prior and quadratic.
 
         Raises
         ------
         SamplingError
             If variables are discrete.
         """
-        if source is None:
-            return self._density(None)
-        return self._density(partial(slopes_of_all, self.loglikelihood, source))
+        return self._with(partial(slopes_of_all, self.loglikelihood, source))
 
     def density_of_each(self, each: Sequence[Rows]) -> Density:
         """Return the density of which each point has few rows of its own."""
-        return self._density(partial(slopes_of_each, self.loglikelihood, each))
+        return self._with(partial(slopes_of_each, self.loglikelihood, each))
 
-    def _density(self, of_rows: Callable[[np.ndarray], Slopes] | None) -> Density:
+    @property
+    def density_without_rows(self) -> Density:
+        """The density of the prior, and the quadratic if there is one."""
         refuse_discrete(self.space.model, _NO_SLOPE)
-        return Density(partial(posterior_slopes, self.loglikelihood, of_rows, self.quadratic))
+        return Density(partial(slopes_without_rows, self.loglikelihood, self.quadratic))
+
+    def _with(self, of_rows: Callable[[np.ndarray], Slopes]) -> Density:
+        others = self.density_without_rows.slopes
+        return Density(lambda points: of_rows(points).plus(others(points)))

@@ -11,7 +11,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.stats import halfnorm
 
 import pymc_coresets as pmc
-from pymc_coresets import InvalidDataError, Level
+from pymc_coresets import InvalidDataError, Level, UnsupportedModelError
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.glm.given_scales.exact_draws import (
     _modes_of_scales,
@@ -285,7 +285,8 @@ def test_what_is_not_normal_given_the_scales_far_away_is_refused(prior):
     with pm.Model() as model:
         pm.Normal("y", prior()[STUDENT], pm.HalfNormal("s", 2), observed=CROSSED)
     loglik = LogLikelihood(find_observations(model))
-    assert drawn_given_scales(loglik, rng=np.random.default_rng(1)) is None
+    with refused(UnsupportedModelError, "normal"):
+        drawn_given_scales(loglik, rng=np.random.default_rng(1))
 
 
 NORMAL = {
@@ -329,7 +330,8 @@ def test_widths_of_each_row_are_too_many_kinds():
         )
     )
     loglik = LogLikelihood(find_observations(model))
-    assert drawn_given_scales(loglik, rng=np.random.default_rng(1)) is None
+    with refused(UnsupportedModelError, "Rows", "normal", "widths"):
+        drawn_given_scales(loglik, rng=np.random.default_rng(1))
 
 
 def test_a_second_mode_of_the_scales_is_found(posterior, monkeypatch):

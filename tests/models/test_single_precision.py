@@ -140,7 +140,7 @@ def test_the_metric_that_is_known_serves_models_in_single_precision(sampler):
     quick = {"draws": 200, "cores": 1, "progressbar": False, "compute_convergence_checks": False}
     idata = pm.sample(model=space.model, **options, **quick)
     assert_allclose(idata["posterior"]["mu"].mean(), around.location[0], atol=0.3 / np.sqrt(4_000))
-    points = sampler.drawn(
+    points = sampler.drawn_in_metric(
         every, np.ones(4_000), 200, starts=points, metric=around.largest.factor,
         rng=np.random.default_rng(1),
     ).points  # fmt: skip

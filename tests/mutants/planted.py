@@ -375,7 +375,7 @@ PLANTED = [
             "averaged.quadratic(self.found)",
         ),
         ("if some.n_rows > self.n_rows / 2:", "if True:"),
-        ("steps = posteriors.damped_steps(quadratic)", "steps = iter(())"),
+        ("in posteriors.damped_steps(quadratic)", "in ()"),
     ),
     *plant(
         "glm/control_variates/expansion.py",
@@ -453,7 +453,7 @@ PLANTED = [
         ("and not list(found.doubts())", ""),
         ("return is_light and", "return"),
         ("+ (first.log_ratios[0] - ratios[0])", ""),
-        ("if not found.is_certified:", "if False:"),
+        ("if not self.is_certified:", "if False:"),
     ),
     *plant(
         "methods/best_of_rounds.py",

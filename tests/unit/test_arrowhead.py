@@ -29,7 +29,8 @@ def dense():
 @pytest.fixture
 def factor(dense):
     matrix = sparse.csr_array(dense)
-    return Arrowhead.of(matrix).factor(matrix)
+    [cut] = Arrowhead.of(matrix)
+    return cut.factor(matrix)
 
 
 def test_levels_of_the_larger_factor_are_eliminated():
@@ -67,6 +68,6 @@ def test_a_matrix_that_is_not_positive_definite_is_refused(dense, factor, where)
 
 def test_coordinates_that_all_meet_have_one_inner_one():
     matrix = sparse.csr_array(np.full((4, 4), 0.5) + np.eye(4))
-    cut = Arrowhead.of(matrix)
+    [cut] = Arrowhead.of(matrix)
     assert len(cut.inner) == 1
     assert_allclose(cut.factor(matrix).solve(matrix.toarray()), np.eye(4), atol=1e-12)

@@ -791,7 +791,7 @@ def test_few_rows_for_each_dimension_are_as_few_as_importance_weights_correct(li
 def thousands(limits, fails, monkeypatch):
     """Every model is as one of thousands of dimensions, in which importance weights fail."""
     limits(most_by_laplace=10)
-    monkeypatch.setattr(sampler, "resampled", lambda *_, **__: None)
+    monkeypatch.setattr(sampler, "resampled", lambda *_, **__: ())
     fails(WarmNuts, "draw")
 
 
@@ -813,7 +813,7 @@ def test_where_weights_fail_draws_move_to_the_posterior_without_nuts(thousands, 
 
 
 def test_draws_that_do_not_mix_in_thousands_of_dimensions_are_refused(thousands, monkeypatch):
-    monkeypatch.setattr(SplitHmc, "moved", lambda *_, **__: None)
+    monkeypatch.setattr(SplitHmc, "moved", lambda *_, **__: ())
     with refused(SamplingError, "61 dimensions", "quadratic"):
         build_coreset(matches(60, 1_500), collapse=False, **SETTINGS)
 

@@ -35,7 +35,8 @@ def found():
         slope[_BOUNDED] += 3 * 200 * share
         curvature[_BOUNDED, _BOUNDED] += 3 * 200**2 * share * (1 - share)
         mode = mode + np.linalg.solve(curvature, slope)
-    return GriddedMarginals.around(Normal(mode, factor_of(curvature)), _one_sided, _slopes)
+    [found] = GriddedMarginals.around(Normal(mode, factor_of(curvature)), _one_sided, _slopes)
+    return found
 
 
 def test_a_table_is_a_normalised_density_of_its_draws():
@@ -92,7 +93,7 @@ def test_normal_axes_have_no_table(found):
 def test_too_many_points_are_not_evaluated():
     """What it takes to find the axes alone is 150 D points."""
     near = Normal(np.zeros(3), factor_of(np.eye(3)))
-    assert GriddedMarginals.around(near, _one_sided, _slopes, most=100) is None
+    assert not [*GriddedMarginals.around(near, _one_sided, _slopes, most=100)]
 
 
 def test_rows_bound_sums_of_variables():
@@ -110,7 +111,7 @@ def test_rows_bound_sums_of_variables():
         share = np.exp(-np.logaddexp(0, rows @ mode))
         curvature = np.eye(3) + rows.T @ np.diag(share * (1 - share)) @ rows
         mode = mode + np.linalg.solve(curvature, slopes(mode[None])[0])
-    found = GriddedMarginals.around(Normal(mode, factor_of(curvature)), log_density, slopes)
+    [found] = GriddedMarginals.around(Normal(mode, factor_of(curvature)), log_density, slopes)
     assert len(found.tables) == 2
     draws, logq = found.draw(4_000, rng=np.random.default_rng(1))
     weights = np.exp(log_density(draws) - logq)

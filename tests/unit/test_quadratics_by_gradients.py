@@ -100,9 +100,8 @@ def test_quadratics_are_those_of_rows_that_see_few_numbers(logistic):
     order = [by_gradients.interface.names.index(n) for n in by_rows.interface.names]
     rng = np.random.default_rng(4)
     draws = 0.1 * rng.normal(size=(400, 3))
-    expected = by_rows.average(draws, prior=flat)
-    before = by_gradients.average(draws[:1], None, prior=flat)
-    start = before.quadratic(by_gradients.interface)
+    expected = by_rows.average(draws, by_rows.at_point(draws[:1], key=0), prior=flat)
+    start = by_gradients.at_point(draws[:1], key=0)
     draws = draws[:, np.argsort(order)]
     found = by_gradients.average(draws, start, n_kept=50, key=1, prior=flat)
     # Both are averages; those of gradients over 400 draws, whose noise is of third order.
@@ -122,8 +121,7 @@ def test_chosen_rows_and_their_quadratic_are_closer_than_the_quadratic_alone(log
     expansion = ByGradients(logistic)
     rng = np.random.default_rng(5)
     draws = 0.3 * rng.normal(size=(300, 3))  # of which third orders are seen
-    first = expansion.average(draws.mean(axis=0)[None], None, prior=flat)
-    quadratic = first.quadratic(expansion.interface)
+    quadratic = expansion.at_point(draws.mean(axis=0)[None], key=0)
     averaged = expansion.average(draws, quadratic, n_kept=150, key=1, prior=flat)
     quadratic = averaged.quadratic(expansion.interface)
     chosen = expansion.chosen(averaged, quadratic, 150, goal=0.0)
@@ -148,8 +146,7 @@ def test_a_coefficient_that_the_prior_determines_costs_no_weight():
         pm.Bernoulli("y", logit_p=x @ b, observed=rng.binomial(1, 0.4, 600))
     expansion = ByGradients(LogLikelihood(find_observations(model)))
     draws = 0.1 * rng.normal(size=(300, 3))
-    first = expansion.average(draws.mean(axis=0)[None], None, prior=flat)
-    quadratic = first.quadratic(expansion.interface)
+    quadratic = expansion.at_point(draws.mean(axis=0)[None], key=0)
     totals = []
     for prior in (flat, lambda: np.diag([0.0, 0.0, 100.0])):
         averaged = expansion.average(draws, quadratic, n_kept=40, key=8, prior=prior)

@@ -21,7 +21,12 @@ from pymc_coresets.sampling.mode_search import MOST_SEARCHED
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode, noticeable
+from pymc_coresets.sampling.symmetry.local_modes import (
+    ImageOfMode,
+    KnownModes,
+    LocalMode,
+    noticeable,
+)
 from pymc_coresets.sampling.symmetry.symmetries import (
     Orbits,
     Symmetry,
@@ -74,8 +79,8 @@ def test_the_image_of_a_normal_distribution_has_its_density_there():
 def test_images_under_a_symmetry_of_the_prior_too_have_equal_mass(two):
     mode = LocalMode(heavy_tailed(np.array([9.0, -9.0]), np.diag([2.0, 3.0])), -7.0, 4)
     first, image = Orbits(two, [EXCHANGE], flat_density(), 100).of(mode, 3)
-    assert (first.n_ended, first.parent, image.parent) == (4, None, 3)
-    assert image.image == "a and b exchanged"
+    assert (first.n_ended, first.is_image, image.parent) == (4, False, 3)
+    assert image.words == "image of mode 3: a and b exchanged"
     np.testing.assert_allclose(image.x, [-9.0, 9.0])
     np.testing.assert_allclose(image.around.factor.matrix, np.diag([9.0, 4.0]))
     assert image.log_mass == pytest.approx(first.log_mass)
@@ -106,8 +111,8 @@ def test_images_of_negligible_mass_are_left_out(two):
     assert sorted(round(image.x[0]) for image in found) == [-15, -10, -5, 0, 5, 10, 15]
 
 
-@pytest.mark.parametrize(("tilt", "parents"), [(3.0, [None, None]), (0.3, [None, 0])])
-def test_an_image_that_is_a_known_mode_is_listed_once(two, tilt, parents):
+@pytest.mark.parametrize(("tilt", "words"), [(3.0, ""), (0.3, "image of mode 0: a mirrored")])
+def test_an_image_that_is_a_known_mode_is_listed_once(two, tilt, words):
     """A prior of exp(tilt a) gives a mode at 5 much more mass than its image, or little more."""
     mirror = Symmetry("a mirrored", np.diag([-1.0, 1.0]), np.zeros(2), of_prior=False)
     modes = [
@@ -115,7 +120,7 @@ def test_an_image_that_is_a_known_mode_is_listed_once(two, tilt, parents):
     ]
     found, is_whole = with_images(modes, Orbits(two, [mirror], flat_density(tilt), 100))
     assert is_whole
-    assert [mode.parent for mode in found] == parents
+    assert [mode.words for mode in found] == ["", words]
     np.testing.assert_allclose([mode.x[0] for mode in found], [5.0, -5.0], atol=0.05)
     np.testing.assert_allclose([mode.height for mode in found], [5 * tilt, -5 * tilt], atol=0.1)
 
@@ -146,7 +151,9 @@ def test_families_of_little_mass_together_are_left_out():
 
     def at(i):
         around = Normal(np.array([10.0 * i]), factor_of(np.eye(1)))
-        return LocalMode(around, heights[i], parent=0 if i == 1 else None)
+        if i == 1:
+            return ImageOfMode(around, heights[i], parent=0, symmetry="")
+        return LocalMode(around, heights[i])
 
     kept = noticeable([at(0), at(1), at(3), at(2)])
     assert [mode.x[0] for mode in kept] == [0.0, 10.0]  # the others hold 0.9 % together
@@ -162,7 +169,7 @@ def symmetries(model, full=None):
     sampler = sampler_of(model)
     some = sampler.density_of_some(100, 1)
     around = laplace(some, sampler.start)
-    test = SymmetryTest(sampler.space, around, sampler.density(None), [some])
+    test = SymmetryTest(sampler.space, around, sampler.density_without_rows, [some])
     return test.symmetries(lambda: full or sampler.full_density, 500)
 
 
@@ -178,7 +185,7 @@ def test_a_symmetry_that_few_rows_break_is_none():
     some = sampler.loglikelihood.source.take(slice(0, 500))
     without = sampler.posterior(some, np.ones(500)).density
     around = laplace(without, sampler.start)
-    test = SymmetryTest(sampler.space, around, sampler.density(None), [without])
+    test = SymmetryTest(sampler.space, around, sampler.density_without_rows, [without])
     assert [own.name for own in test.symmetries(lambda: without, 500)] == ["sign of b"]
     assert test.symmetries(lambda: sampler.full_density, 500) == []
 

@@ -96,14 +96,19 @@ class ByPredictors:
         return self.seen.found
 
     @cached_property
-    def levels(self) -> np.ndarray | None:
-        """The level of each row, whose residual is pursued by itself; None if there are none.
+    def levels(self) -> np.ndarray:
+        """The level of each row, whose residual is pursued by itself: see `levels_of`.
 
-        See `levels_of`.  Rows outside memory are read in blocks, not by level.
+        Rows outside memory are read in blocks, not by level.
         """
         if self.seen.elsewhere or not isinstance(self.source, InMemoryRows):
-            return None
+            return np.empty(0, dtype=np.int64)
         return levels_of(self.seen.of(self.source.all))
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether there are any."""
+        return len(self.levels) > 0
 
     def reading(self, loglik: LogLikelihood) -> "ByPredictors":
         """Return the same for other rows."""
@@ -113,10 +118,15 @@ class ByPredictors:
         """Return the cost of an average, in log-likelihoods of all rows."""
         return n_draws
 
+    def at_point(self, coefficients: np.ndarray, *, key: int) -> Quadratic:
+        """Approximate all rows at a point (1, p): the sum of their quadratics there."""
+        at = average(self.source, self.seen, coefficients[0], coefficients, key=key)
+        return at.quadratic(self.interface)
+
     def average(
         self,
         draws: np.ndarray,
-        before: Quadratic | None = None,  # noqa: ARG002 - of `ByGradients`
+        before: Quadratic,  # noqa: ARG002 - of `ByGradients`
         *,
         n_kept: int = 0,
         goal: float = 0.0,
@@ -128,8 +138,8 @@ class ByPredictors:
         Parameters
         ----------
         draws : ndarray of shape (n_draws, p)
-            Of the coefficients; a single one is a point.
-        before : Quadratic, optional
+            Of the coefficients.
+        before : Quadratic
             Quadratic from whose posterior they were drawn.
         n_kept : int, default 0
             Size of the largest sample of rows needed later.
@@ -142,7 +152,7 @@ class ByPredictors:
         """
         center = draws.mean(axis=0)
         sampled = partial(average, self.source, self.seen, center, draws, n_kept=n_kept, key=key)
-        if not n_kept or self.levels is None:
+        if not (n_kept and self.has_levels):
             return sampled()
         found = self._of_levels(center, draws, goal=goal, key=key)
         if found.missed_by(n_kept) <= goal:
@@ -154,7 +164,6 @@ class ByPredictors:
     ) -> AveragedRows:
         """See `average`; the rows of each level are pursued for its own residual."""
         levels, source = self.levels, self.source
-        assert levels is not None
         assert isinstance(source, InMemoryRows)
         n_entries = self.seen.found.n_seen * len(draws)
         chunks = list(in_chunks(levels, rows_at_once(n_entries, least=256)))

@@ -33,6 +33,25 @@ from pymc_coresets.sampling.maximisation.central_differences import differences
 _DIRECTIONS = 32
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AveragedGradients(AveragedRows):
+    """The same of rows that have no quadratics of their own.
+
+    Parameters
+    ----------
+    directions : ndarray of shape (n_directions, p)
+        Of the points at which rows are chosen.
+    gradients : ndarray of shape (n_draws, p)
+        Of all rows.
+    prior : ndarray of shape (p, p)
+        Precision of the prior.
+    """
+
+    directions: np.ndarray
+    gradients: np.ndarray
+    prior: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class ByGradients:
     """Quadratics in all free variables, for rows of any structure.
@@ -55,7 +74,7 @@ class ByGradients:
 
     loglik: LogLikelihood
     calibration: ClassVar[float] = 0.25
-    levels: ClassVar[None] = None
+    has_levels: ClassVar[bool] = False
 
     @cached_property
     def interface(self) -> FreeCoordinates:
@@ -70,32 +89,39 @@ class ByGradients:
         """Return the cost of an average, in log-likelihoods of all rows."""
         return OF_A_GRADIENT * n_draws + (4 * _DIRECTIONS + 1 if n_kept else 0)
 
+    def at_point(self, coefficients: np.ndarray, *, key: int) -> Quadratic:
+        """See `ByPredictors.at_point`: a gradient of all rows, and the curvature of a sample."""
+        [center], found = coefficients, self._at(coefficients, self.loglik.source)
+        return Quadratic(
+            names=self.interface.names,
+            center=center,
+            slope=found.gradients[0],
+            curvature=self._curvature(center, key),
+            interface=self.interface.coefficients,
+        )
+
     def average(
         self,
         draws: np.ndarray,
-        before: Quadratic | None,
+        before: Quadratic,
         *,
         n_kept: int = 0,
         goal: float = 0.0,  # noqa: ARG002 - of `ByPredictors`
         key: int = 0,
         prior: Callable[[], Curvature],
-    ) -> AveragedRows:
+    ) -> AveragedGradients:
         """See `ByPredictors.average`: a gradient of all rows for each draw, 129 values."""
-        center = draws.mean(axis=0)
-        found, of_prior = self._at(draws), None
-        if before is None:
-            slope, curvature = found.gradients.mean(axis=0), self._curvature(center, key)
-        else:
-            before = before.about(center)
-            left = found.gradients - before.slopes_at(draws)
-            if not np.isfinite(left).all():
-                raise SamplingError("The log-likelihood is not finite near the posterior's mode.")
-            columns = self.interface.columns
-            values, vectors = eigh(as_dense(prior())[np.ix_(columns, columns)])
-            of_prior = (vectors * np.maximum(values, 0.0)) @ vectors.T  # it need not be concave
-            root = _root(before, draws, of_prior)
-            slope, curvature = regressed(draws - center, left, root, most=0.75)
-            slope, curvature = before.slope + slope, as_dense(before.curvature) + curvature
+        center, found = draws.mean(axis=0), self._at(draws, self.loglik.source)
+        before = before.about(center)
+        left = found.gradients - before.slopes_at(draws)
+        if not np.isfinite(left).all():
+            raise SamplingError("The log-likelihood is not finite near the posterior's mode.")
+        columns = self.interface.columns
+        eigenvalues, vectors = eigh(as_dense(prior())[np.ix_(columns, columns)])
+        of_prior = (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T  # it need not be concave
+        root = _root(before, draws, of_prior)
+        slope, curvature = regressed(draws - center, left, root, most=0.75)
+        slope, curvature = before.slope + slope, as_dense(before.curvature) + curvature
         away = draws - center
         residual = found.values - away @ slope - np.einsum("sp,pq,sq->s", away, curvature, away) / 2
         residual = residual - residual.mean()
@@ -104,9 +130,10 @@ class ByGradients:
         sample = ResidualSample.of(self.loglik.some_row, np.ones(1), 0, key=key)
         if n_kept:
             missed, sample = self._beyond(center, directions, n_kept, key)
-        return AveragedRows(
-            draws, slope, curvature, residual, sample, missed, directions, found.gradients, of_prior
-        )
+        return AveragedGradients(
+            draws, slope, curvature, residual, sample, missed,
+            directions=directions, gradients=found.gradients, prior=of_prior,
+        )  # fmt: skip
 
     def chosen(
         self,
@@ -122,10 +149,8 @@ class ByGradients:
         prior's, in every direction: the remainder is convex there, and rows may be linear in the
         tails.
         """
+        assert isinstance(averaged, AveragedGradients)  # they are of its own
         assert isinstance(averaged.sample, ResidualSample)
-        assert averaged.directions is not None  # they are of its own
-        assert averaged.gradients is not None
-        assert averaged.prior is not None
         rows, drawn = averaged.sample.first(size)
         each = self._beyond_of(quadratic.center, averaged.directions, rows)
         weights, lacking = averaged.weighted(size, each)
@@ -160,8 +185,7 @@ class ByGradients:
         x[:, self.interface.columns] = coefficients
         return x
 
-    def _at(self, coefficients: np.ndarray, rows: RowBlocks | None = None) -> Slopes:
-        source = self.loglik.source if rows is None else rows
+    def _at(self, coefficients: np.ndarray, source: RowBlocks) -> Slopes:
         found = source.reduce(pass_of(self.loglik.as_loops, self._coordinates(coefficients)))
         return Slopes(found.values, found.gradients[:, self.interface.columns])
 

@@ -26,8 +26,8 @@ IMPORTANCES = (0.1, 0.3, 1.0, 3.0)
 _GROWTH, _PATIENCE = 1.25, 4
 
 
-def levels_of(rows: RowsInMemory) -> np.ndarray | None:
-    """Return the level of each row, (n_rows,); None if most levels have few rows.
+def levels_of(rows: RowsInMemory) -> np.ndarray:
+    """Return the level of each row, (n_rows,), or (0,) if most levels have few rows.
 
     The level of a row is the coefficient in it that the fewest rows depend on.  Most rows have to
     be of levels with at least ten rows for each coefficient that these depend on.  So they are if
@@ -42,8 +42,9 @@ def levels_of(rows: RowsInMemory) -> np.ndarray | None:
         entries = sparse.coo_array(predictor.design)
         at = entries.row, predictor.columns[entries.col]
         used = used + sparse.csr_array((np.ones(entries.nnz), at), shape=used.shape)
+    none = np.empty(0, dtype=np.int64)
     if not used.nnz:
-        return None
+        return none
     row, column = sparse.coo_array(used).coords
     order = np.lexsort((column, np.bincount(column)[column], row))
     known, first = np.unique(row[order], return_index=True)
@@ -53,7 +54,7 @@ def levels_of(rows: RowsInMemory) -> np.ndarray | None:
     members = sparse.csr_array((np.ones(n_rows), (levels, np.arange(n_rows))))
     n_used = n_in_all + np.diff(sparse.csr_array(members @ used).indptr)
     is_large = sizes >= _LARGE * n_used
-    return levels if len(sizes) > 1 and sizes[is_large].sum() > n_rows / 2 else None
+    return levels if len(sizes) > 1 and sizes[is_large].sum() > n_rows / 2 else none
 
 
 def in_chunks(levels: np.ndarray, size: int) -> Iterator[np.ndarray]:

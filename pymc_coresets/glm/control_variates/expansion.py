@@ -216,11 +216,6 @@ class AveragedRows:
         Rows, sampled by the spread of their residuals, or chosen for the residual of each level.
     missed : ndarray of shape (n_points,)
         Residual of all rows at the points at which rows are chosen.
-    directions, gradients : ndarray of shape (n_directions, p), (n_draws, p), optional
-        Directions of these points, and gradients of all rows, if rows have no quadratics of their
-        own.
-    prior : ndarray of shape (p, p), optional
-        Precision of the prior.
     """
 
     draws: np.ndarray
@@ -229,9 +224,6 @@ class AveragedRows:
     residual: np.ndarray
     sample: ResidualSample | SampleOfLevels
     missed: np.ndarray
-    directions: np.ndarray | None = None
-    gradients: np.ndarray | None = None
-    prior: np.ndarray | None = None
 
     def quadratic(self, found: Interface) -> Quadratic:
         """Return the quadratic of all rows, about the mean of the draws."""

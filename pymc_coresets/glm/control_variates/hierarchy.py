@@ -12,6 +12,7 @@ from scipy.linalg import LinAlgError
 from scipy.sparse.linalg import splu
 
 from pymc_coresets.deadline import paced
+from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.precisions import (
     Precisions,
     layout_of,
@@ -79,6 +80,10 @@ class Hierarchy:
     slopes: sparse.csr_array
     moves: bool
 
+    def posterior(self, quadratic: "QuadraticGivenScales") -> "ConditionalGaussian":
+        """Return the posterior of a quadratic, see `ConditionalGaussian.of`."""
+        return ConditionalGaussian.of(self, quadratic)
+
     @property
     def rules_precision(self) -> Array:
         """Which scales the prior's precision of the others depends on, (n_dims,).
@@ -130,7 +135,11 @@ class Hierarchy:
             seen = self.coefficients(flat if self.moves else points[:, 0])
             seen = seen.reshape(len(some), -1, self.slopes.shape[1])
             precision = self._differences(self.pattern, -gradients)
-            slopes = self._differences(self.slopes, seen) if self.moves else None
+            slopes = [self.slopes] * len(some)
+            if self.moves:
+                slopes = [
+                    with_entries(self.slopes, own) for own in self._differences(self.slopes, seen)
+                ]
             yield _Expansion(
                 values=values.reshape(shape)[:, 0],
                 gradients=gradients[:, 0],
@@ -161,19 +170,40 @@ class Hierarchy:
         return np.asarray(with_entries(self.pattern, numbers).T.tocsr().data)
 
 
+@dataclass(frozen=True)
+class NoHierarchy:
+    """A prior that is normal in no coordinates given a few others."""
+
+    n_dims: int
+
+    def posterior(self, quadratic: "QuadraticGivenScales") -> "ConditionalGaussian":
+        """Raise: see `Hierarchy.posterior`."""
+        del quadratic
+        raise SamplingError("The prior is not normal given a few scales.")
+
+    @property
+    def rules_precision(self) -> Array:
+        """See `Hierarchy.rules_precision`: there are no scales."""
+        return np.zeros(self.n_dims, dtype=bool)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Expansion:
     """Prior and coefficients at some draws of the scales, about a reference.
 
     Log-densities (B,), their gradients (B, n_normal), entries of the precisions in `pattern`,
-    coefficients (B, p), and entries of their derivatives in `slopes`, if these vary.
+    coefficients (B, p), and their derivatives (n_normal, p), B times.
     """
 
     values: Array
     gradients: Array
     precisions: Array
     coefficients: Array
-    slopes: Array | None
+    slopes: Sequence[sparse.csr_array]
+
+
+def _of_no_rows(points: Array) -> Array:
+    return np.zeros((len(points), 0))
 
 
 def find_hierarchy(
@@ -181,8 +211,8 @@ def find_hierarchy(
     coefficients: OfPoints,
     start: Array,
     columns: list[Array],
-    rows: OfPoints | None = None,
-) -> Hierarchy | None:
+    rows: OfPoints = _of_no_rows,
+) -> Hierarchy:
     """Find the scales: the fewest variables given which all others are normal.
 
     Parameters
@@ -196,10 +226,10 @@ def find_hierarchy(
         Returns log-densities of some rows at points (n_points, n_dims), as (n_points, n_rows), that
         must be quadratic in the normal coordinates, too.
 
-    Returns
-    -------
-    Hierarchy, or None
-        None if the prior is not normal in more than 16 coordinates, or in all.
+    Raises
+    ------
+    UnsupportedModelError
+        If no variable is normal, or they are given more than 16 coordinates.
 
     Examples
     --------
@@ -225,11 +255,11 @@ def find_hierarchy(
         own = (lambda points: prior(points)[1][:, free], coefficients)
         if not all(is_affine(each, x, ways * free) for each in own):
             return False
-        return rows is None or all(are_quadratic(rows, x, r * ways[0] * free) for r in REACHES[:2])
+        return all(are_quadratic(rows, x, r * ways[0] * free) for r in REACHES[:2])
 
     is_scale = fewest_scales(is_normal, columns)
-    if is_scale is None:
-        return None
+    if is_scale.all():
+        raise UnsupportedModelError("The prior is normal in no variables given a few scales.")
     return _hierarchy_of(prior, coefficients, x + ways[0] * is_scale, columns, is_scale, x)
 
 
@@ -372,7 +402,7 @@ class ConditionalGaussian:
 
     @classmethod
     def of(
-        cls, hierarchy: Hierarchy, quadratic: QuadraticGivenScales, like: Self | None = None
+        cls, hierarchy: Hierarchy, quadratic: QuadraticGivenScales, *, n_operations: float = 2e10
     ) -> Self:
         """Find the mode of the marginal posterior of the scales, and the curvature there.
 
@@ -380,8 +410,7 @@ class ConditionalGaussian:
         ----------
         hierarchy : Hierarchy
         quadratic : Quadratic or NormalRows
-        like : ConditionalGaussian, optional
-            Posterior of a similar quadratic, at which the search starts.
+        n_operations : float
 
         Raises
         ------
@@ -390,12 +419,20 @@ class ConditionalGaussian:
         """
         first = hierarchy.reference[hierarchy.is_scale]
         start = heavy_tailed(first, 10 * np.eye(len(first)))
-        found = cls(hierarchy, quadratic, start)
-        if like is not None:
-            start = like.scales if isinstance(like.scales, Normal) else start
-            found = replace(found, scales=start, layout=like.layout)
-        found = found.laid_out
-        if not len(first):
+        return cls(hierarchy, quadratic, start, n_operations).of_similar(quadratic)
+
+    def of_similar(self, quadratic: QuadraticGivenScales) -> Self:
+        """Find them for a similar quadratic: the search starts at the scales of this one.
+
+        Raises
+        ------
+        SamplingError
+            If there is no mode.
+        """
+        start = self.scales
+        assert isinstance(start, Normal)
+        found = replace(self, quadratic=quadratic).laid_out
+        if not len(start.location):
             return found
         scales = near_mode(found.log_marginals, start)
         found = replace(found, scales=scales).laid_out  # the start may have been too far away
@@ -478,14 +515,13 @@ class ConditionalGaussian:
 
     def _expanded(self, scales: Array) -> Iterator[tuple[float, Array, Curvature]]:
         """Return value, gradient and precision at the reference, given each of some scales."""
-        places, own = self.hierarchy.slopes, self.quadratic
+        own = self.quadratic
         for some in self.hierarchy.expanded(scales):
             values = some.values + own.at(some.coefficients)
             pulls, shares = own.slopes_at(some.coefficients), own.shares_at(some.coefficients)
             for i, value in enumerate(values):
-                entries = None if some.slopes is None else some.slopes[i]
-                slopes = places if entries is None else with_entries(places, entries)
-                precision = self._precisions.at(shares[i], some.precisions[i], entries)
+                slopes = some.slopes[i]
+                precision = self._precisions.at(shares[i], some.precisions[i], slopes)
                 yield float(value), some.gradients[i] + slopes @ pulls[i], precision
 
     @cached_property

@@ -3,8 +3,8 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, ClassVar
@@ -182,11 +182,19 @@ def _expansion_of(loglik: LogLikelihood) -> Expansion:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Source:
-    """All rows; or a sample of them, and a quadratic for its difference from all of them."""
+    """All rows; or a sample of them, and a quadratic for its difference from all of them.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+    expansion : ByPredictors or ByGradients
+    known : tuple of Quadratic
+        What is added to the quadratic of the rows.
+    """
 
     loglik: LogLikelihood
     expansion: Expansion
-    rest: Quadratic | None = None
+    known: tuple[Quadratic, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -200,10 +208,11 @@ class _Place(Place):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Step:
-    """Where a step led, the nats that it gained, and whether it was the first that was tried."""
+    """Where a step led, the nats that it gained, and whether it was a whole one of Newton's."""
 
     x: np.ndarray
     gained: float
+    is_newton: bool
     is_whole: bool
 
 
@@ -266,11 +275,11 @@ class _Run:
         """Average the quadratic over the last draws, and choose rows for its residual."""
         most = self.job.size
         averaged, quadratic = self._average(
-            place.coefficients, place.quadratic, n_kept=most, goal=self.best.goal
+            place.coefficients, place.quadratic, self.all, n_kept=most, goal=self.best.goal
         )
         if averaged.sample.has_impossible_rows:  # near the mode, or elsewhere
             refuse_impossible_rows(self.all.loglik, self.posteriors.sampler.space)
-        if self.all.expansion.levels is not None and self._may_be_refused:
+        if self.all.expansion.has_levels and self._may_be_refused:
             self._expect(averaged.missed_by(most), most)
         goal = 0.95 * self.best.goal
         size = max(self._wanted(averaged), min(2 * place.size, most))
@@ -301,7 +310,7 @@ class _Run:
         best, lowest = quadratic, math.inf
         for _ in range(self.options.max_rounds):
             coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
-            averaged, following = self._average(coefficients, quadratic, of=source)
+            averaged, following = self._average(coefficients, quadratic, source)
             objective = self._measured(quadratic, following, averaged)
             settled = objective > _SETTLED * lowest or objective <= self.best.goal
             if objective < lowest:
@@ -326,7 +335,7 @@ class _Run:
         lacking, every = (np.abs(q.curvature.diagonal()) for q in (rest, whole))
         if (lacking > every / 2).any():
             return self.all, whole
-        return replace(bare, rest=rest), whole
+        return replace(bare, known=(*bare.known, rest)), whole
 
     def _measured(self, of: Quadratic, following: Quadratic, averaged: AveragedRows) -> float:
         """Measure a quadratic alone, at its own draws, over which the next one is averaged."""
@@ -348,12 +357,12 @@ class _Run:
         tolerance is then the divergence that importance weights correct; a model that would need
         most of its rows and still miss it is refused.
         """
-        if self.all.expansion.levels is not None or not self._may_be_refused:
+        if self.all.expansion.has_levels or not self._may_be_refused:
             return
         size = min(self.job.size, self.n_rows // 2)
         with self.history.drawing():
             coefficients = self.posteriors.coefficients_near_mode(quadratic, _SETTLING)
-        averaged, _ = self._average(coefficients, quadratic, n_kept=size)
+        averaged, _ = self._average(coefficients, quadratic, self.all, n_kept=size)
         self._expect(averaged.missed_by(size), size)
 
     @property
@@ -384,7 +393,7 @@ class _Run:
                 topic="regressions",
             )
         # Rows by level are forecast at the first draws, which are further off than later ones.
-        if self.all.expansion.levels is None or left > enough:
+        if not self.all.expansion.has_levels or left > enough:
             self.best.goal = max(self.best.goal, enough, left)
 
     def _ascended(self, quadratic: Quadratic, source: _Source) -> Quadratic:
@@ -396,19 +405,14 @@ class _Run:
         over ends at such points, and which of them it is depends on rounding.
         """
         posteriors, n_steps = self.posteriors, 0
-        if posteriors.base is not None:
+        if posteriors.bases:
             return quadratic
         for _ in range(_DAMPED_STEPS):
-            tried, near = self._newton_step(quadratic, source), False
-            if tried is not None:
-                n_steps += 1
-                near = tried.is_whole and tried.gained < len(tried.x)  # as a typical draw is
-            else:
-                steps = posteriors.damped_steps(quadratic)
-                tried = self._first_that_gains(steps, source, least=_NOTICED)
+            tried = next(self._steps(quadratic, source), None)
             if tried is None:
                 break
-            posteriors.mode = tried.x
+            posteriors.mode, n_steps = tried.x, n_steps + tried.is_newton
+            near = tried.is_whole and tried.gained < len(tried.x)  # as a typical draw is
             if near or n_steps >= self.options.max_rounds:
                 break
             if time.perf_counter() > self.job.deadline:
@@ -416,62 +420,65 @@ class _Run:
             quadratic = self._at(tried.x, source)
         return quadratic
 
-    def _newton_step(self, quadratic: Quadratic, source: _Source) -> _Step | None:
-        """Return a step to the mode of a quadratic's posterior, or a part of it, that gains."""
+    def _steps(self, quadratic: Quadratic, source: _Source) -> Iterator[_Step]:
+        """Yield steps that gain: to the mode of a quadratic's posterior, or parts; then damped."""
         posteriors = self.posteriors
-        if not posteriors.has_mode(quadratic):
-            return None
-        step = posteriors.mode_of(quadratic) - posteriors.mode
-        parts = (posteriors.mode + step / 2**halvings for halvings in range(10))
-        return self._first_that_gains(parts, source)
-
-    def _first_that_gains(
-        self, points: Iterable[np.ndarray], source: _Source, *, least: float = 0.0
-    ) -> _Step | None:
-        """Return the first of some points at which the density is higher than at the mode."""
-        for number, x in enumerate(points):
+        if posteriors.has_mode(quadratic):
+            step = posteriors.mode_of(quadratic) - posteriors.mode
+            for halvings in range(10):
+                x = posteriors.mode + step / 2**halvings
+                gained = self._gain(x, source)
+                if gained > 0.0:
+                    yield _Step(x=x, gained=gained, is_newton=True, is_whole=halvings == 0)
+        for x in posteriors.damped_steps(quadratic):
             gained = self._gain(x, source)
-            if gained > least:
-                return _Step(x=x, gained=gained, is_whole=number == 0)
-        return None
+            if gained > _NOTICED:
+                yield _Step(x=x, gained=gained, is_newton=False, is_whole=False)
 
     def _gain(self, x: np.ndarray, source: _Source) -> float:
         """Return the log-density at a point, minus that at the mode."""
         n_rows = source.loglik.n_rows
         with self.history.evaluating(n_rows, 2, of=self.n_rows):
             gained = self.posteriors.gain(x, source.loglik)
-        if source.rest is not None:
+        for rest in source.known:
             ends = self.posteriors.sampler.rest.coefficients(np.stack([self.posteriors.mode, x]))
-            gained += float(np.diff(source.rest.at(ends))[0])
+            gained += float(np.diff(rest.at(ends))[0])
         return gained
 
     def _at(self, x: np.ndarray, source: _Source) -> Quadratic:
         coefficients = self.posteriors.sampler.rest.coefficients(x[None])
-        return self._average(coefficients, None, of=source)[1]
+        with self._evaluating(source, 1, 0):
+            # A curvature may come from the sample that the first reading has kept.
+            found = source.expansion.at_point(coefficients, key=self.job.key)
+        return reduce(Quadratic.plus, self._known(source), found)
+
+    def _known(self, source: _Source) -> tuple[Quadratic, ...]:
+        """Return what is added to the quadratic of the rows of a source."""
+        return (*self.posteriors.bases, *source.known)
+
+    def _evaluating(
+        self, source: _Source, n_draws: int, n_kept: int
+    ) -> AbstractContextManager[None]:
+        n_evaluations = source.expansion.n_evaluations(n_draws, n_kept)
+        return self.history.evaluating(source.loglik.n_rows, n_evaluations, of=self.n_rows)
 
     def _average(
         self,
         coefficients: np.ndarray,
-        before: Quadratic | None,
+        before: Quadratic,
+        source: _Source,
         *,
         n_kept: int = 0,
         goal: float = 0.0,
-        of: _Source | None = None,
     ) -> tuple[AveragedRows, Quadratic]:
-        source = self.all if of is None else of
-        # A curvature at a point may come from the sample that the first reading has kept.
-        key = self.job.key if before is None else random_key(self.job.rng)
-        known = [q for q in (self.posteriors.base, source.rest) if q is not None]
-        if before is not None:
-            before = reduce(Quadratic.without, known, before)
-        n_evaluations = source.expansion.n_evaluations(len(coefficients), n_kept)
-        with self.history.evaluating(source.loglik.n_rows, n_evaluations, of=self.n_rows):
+        known = self._known(source)
+        with self._evaluating(source, len(coefficients), n_kept):
             averaged = source.expansion.average(
                 coefficients,
-                before,
+                reduce(Quadratic.without, known, before),
                 n_kept=n_kept,
                 goal=goal,
-                key=key,
+                key=random_key(self.job.rng),
                 prior=self.posteriors.prior_precision,
             )
         return averaged, reduce(Quadratic.plus, known, averaged.quadratic(self.found))
@@ -496,8 +503,8 @@ class _Run:
         measure = Measure(sampler, self.job.rng, history=self.history)
         own = chosen.weights @ measure.loglik(draws, chosen.rows, n_draws)
         own = own + chosen.quadratic.at(coefficients)
-        if self.posteriors.base is not None:
-            own = own - self.posteriors.base.at(coefficients)
+        for base in self.posteriors.bases:
+            own = own - base.at(coefficients)
         sums = measure.sums(draws, n_draws)
         about = Approximation(
             of_all=chosen.of_all,

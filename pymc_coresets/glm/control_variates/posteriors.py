@@ -2,9 +2,10 @@
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
+from itertools import chain
 from typing import cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.special import softmax
 
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
-from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.glm.concavity import is_concave, is_definite
 from pymc_coresets.glm.control_variates.approximations import Approximation
 from pymc_coresets.glm.control_variates.averaged import ByPredictors
@@ -23,6 +24,7 @@ from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT
 from pymc_coresets.glm.control_variates.hierarchy import (
     ConditionalGaussian,
     Hierarchy,
+    NoHierarchy,
     find_hierarchy,
 )
 from pymc_coresets.glm.control_variates.surroundings import (
@@ -45,7 +47,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_near, factor_of
 from pymc_coresets.sampling.found_modes import FoundModes, table_of
 from pymc_coresets.sampling.modes import beside_mode
-from pymc_coresets.sampling.normal import KnownDensity, Normal
+from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sample_search import FEW_TO_SEARCH
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, PosteriorDraws
 from pymc_coresets.sampling.scales.scale_modes import marginal_modes, starts_around
@@ -83,8 +85,8 @@ class Posteriors:
     found : Predictors or FreeCoordinates
         The coefficients that rows depend on.
     rng : numpy.random.Generator
-    base : Quadratic, or None
-        Quadratic of the job's posterior, if any; part of every quadratic.
+    bases : tuple of Quadratic
+        The quadratic of the job's posterior, if it has one: part of every quadratic.
     without_rows : Quadratic
         The same, or zero.
     slopes : csr_array of shape (n_dims, p)
@@ -95,50 +97,57 @@ class Posteriors:
         Sampler of the last quadratic.
     mode : ndarray of shape (n_dims,)
         Near the mode of the last posterior.
-    hierarchy : Hierarchy, optional
-        Of the prior, if it is one.
+    hierarchy : Hierarchy or NoHierarchy
+        Of the prior.
 
     Attributes
     ----------
     last : PosteriorDraws, or None
         The last draws.
-    near : ConditionalGaussian, or None
+    near : tuple of ConditionalGaussian
         Of these draws, if there is one.
     """
 
     found: Predictors | FreeCoordinates
     rng: np.random.Generator
-    base: Quadratic | None
+    bases: tuple[Quadratic, ...]
     without_rows: Quadratic
     slopes: sparse.csr_array
     some: LogLikelihood
     sampler: CoresetSampler
     mode: np.ndarray
-    hierarchy: Hierarchy | None = None
-    near: ConditionalGaussian | None = field(default=None, init=False)
+    hierarchy: Hierarchy | NoHierarchy
+    near: tuple[ConditionalGaussian, ...] = field(default=(), init=False)
     last: PosteriorDraws | None = field(default=None, init=False)
-    _like: ConditionalGaussian | None = field(default=None, init=False)  # the last that was found
+    _find: Callable[[Quadratic], ConditionalGaussian] = field(init=False)  # from the last found
+    _last_beside: Quadratic = field(init=False)  # that of the sampler
+
+    def __post_init__(self) -> None:
+        self._find, self._last_beside = self.hierarchy.posterior, self.without_rows
 
     @classmethod
     def begun(cls, job: Reduction[Draws], expansion: Expansion) -> "Posteriors":
         """Return those of a construction, at the mode of a sample of the rows."""
         full, found = cast(CoresetSampler, job.posterior), expansion.interface
-        loglik, base = full.loglikelihood, full.quadratic
-        own = base or Quadratic.zero(found.names, found.coefficients, is_sparse=found.is_sparse)
+        loglik = full.loglikelihood
+        bases = tuple(own for own in (full.quadratic,) if own is not None)
+        zero = Quadratic.zero(found.names, found.coefficients, is_sparse=found.is_sparse)
+        [own, *_] = (*bases, zero)
         sampler = CoresetSampler(loglik, quadratic=own)
         # At the start, products of zeros may have no slope.
         apart = sampler.start + job.rng.uniform(-0.5, 0.5, sampler.n_dims)
         first = cls(
             found=found,
             rng=job.rng,
-            base=base,
+            bases=bases,
             without_rows=own,
             slopes=derivatives(sampler.rest.coefficients, apart),
             some=_sample_of(loglik, found, key=job.key),
             sampler=sampler,
             mode=sampler.start,
+            hierarchy=NoHierarchy(sampler.n_dims),
         )
-        if base is not None:  # which may be convex far from its center
+        for base in bases:  # which may be convex far from its center
             first.mode = first.mode_of(base.uncorrelated)
             first.sampler_of(base)
         return first.at_mode(expansion, key=job.key)
@@ -152,8 +161,11 @@ class Posteriors:
         mode = mode_given_the_rest(of_some, start, self.is_seen, most_steps=400, like=like)
         sampler = CoresetSampler(loglik, quadratic=self.without_rows, starts=[mode])
         columns = [np.ravel(own) for own in space.columns.values()]
-        rest = sampler.rest
-        hierarchy = find_hierarchy(rest.slopes, rest.coefficients, mode, columns)
+        rest, hierarchy = sampler.rest, self.hierarchy
+        try:
+            hierarchy = find_hierarchy(rest.slopes, rest.coefficients, mode, columns)
+        except UnsupportedModelError as error:
+            _log.info("%s", error.message)
         return replace(self, sampler=sampler, mode=mode, hierarchy=hierarchy)
 
     @property
@@ -174,11 +186,9 @@ class Posteriors:
         """
         if not isinstance(expansion, ByPredictors):
             return None
-        coefficients = self.sampler.rest.coefficients(x[None])
-        averaged = expansion.reading(self.some).average(coefficients, prior=self.prior_precision)
-        quadratic, seen = averaged.quadratic(self.found), self.is_seen
-        if self.base is not None:
-            quadratic = quadratic.plus(self.base)
+        seen, coefficients = self.is_seen, self.sampler.rest.coefficients(x[None])
+        of_rows = expansion.reading(self.some).at_point(coefficients, key=0)
+        quadratic = reduce(Quadratic.plus, self.bases, of_rows)
         try:
             factor = factor_near(self._seen(self._precision_near(x, quadratic)))
         except SamplingError as error:  # not finite, or not definite, so far from the mode
@@ -267,12 +277,10 @@ class Posteriors:
         If its prior is not a `Hierarchy`, from a normal approximation around its mode, at which
         variables only in the prior are fixed.
         """
-        near = self._conditional_gaussian(quadratic)
-        if near is not None:
-            points, _ = near.draw(n_draws, rng=self.rng)
-        else:
-            factor = factor_near(self._precision_near(self.mode, quadratic))
-            points = self.mode + factor.draw_inverse(n_draws, rng=self.rng) * self.is_seen
+        for near in self._conditional_gaussian(quadratic):
+            return self.sampler.rest.coefficients(near.draw(n_draws, rng=self.rng)[0])
+        factor = factor_near(self._precision_near(self.mode, quadratic))
+        points = self.mode + factor.draw_inverse(n_draws, rng=self.rng) * self.is_seen
         return self.sampler.rest.coefficients(points)
 
     def alone(self, quadratic: Quadratic) -> Selection:
@@ -282,55 +290,52 @@ class Posteriors:
 
     def draw(self, of_all: Quadratic, chosen: Selection, n_draws: int) -> PosteriorDraws:
         """Draw from the posterior of rows and a quadratic, which is close to that of `of_all`."""
-        sampler = self.sampler_of(chosen.quadratic, of_all)
+        sampler = self.sampler_beside(chosen.quadratic, of_all)
         self.near = self._conditional_gaussian(of_all)
-        near: KnownDensity | None = self.near
-        points, metric = None, None
-        if near is None and not sampler.corrects:
-            points = self.mode[None] if self.last is None else self.last.points
-            metric = factor_near(self._precision_near(points.mean(axis=0), of_all))
+        drawn = partial(sampler.drawn, near=self.near)
+        if not (self.near or sampler.corrects):
+            middle = self._points.mean(axis=0)
+            metric = factor_near(self._precision_near(middle, of_all))
+            drawn = partial(sampler.drawn_in_metric, starts=self._points, metric=metric)
             if sampler.n_dims > MOST_BY_LAPLACE:  # NUTS would take hours
-                near = Normal(points.mean(axis=0), metric)
-        self.last = sampler.drawn(
-            chosen.rows,
-            chosen.weights,
-            n_draws,
-            near=near,
-            starts=points,
-            metric=metric,
-            rng=self.rng,
-        )
+                drawn = partial(sampler.drawn, near=[Normal(middle, metric)])
+        self.last = drawn(chosen.rows, chosen.weights, n_draws, rng=self.rng)
         return self.last
 
-    def _conditional_gaussian(self, quadratic: Quadratic) -> ConditionalGaussian | None:
-        if self.hierarchy is None:
-            return None
+    @property
+    def _points(self) -> np.ndarray:
+        """The last draws, or the mode if there are none, (n_points, n_dims)."""
+        return self.mode[None] if self.last is None else self.last.points
+
+    def _conditional_gaussian(self, quadratic: Quadratic) -> tuple[ConditionalGaussian, ...]:
         try:
-            self._like = ConditionalGaussian.of(self.hierarchy, quadratic, self._like)
+            found = self._find(quadratic)
         except SamplingError as error:
             _log.info("%s", error)
-            return None
-        self.mode = self._like.mode
-        return self._like
+            return ()
+        self._find, self.mode = found.of_similar, found.mode
+        return (found,)
 
-    def sampler_of(self, quadratic: Quadratic, of_all: Quadratic | None = None) -> CoresetSampler:
-        """Return the sampler of a quadratic, or of rows and the remainder of that of all rows.
+    def sampler_of(self, quadratic: Quadratic) -> CoresetSampler:
+        """Return the sampler of a quadratic."""
+        return self.sampler_beside(quadratic, quadratic)
 
-        On average over the posterior, both have the curvature of the quadratic of all rows.
+    def sampler_beside(self, quadratic: Quadratic, of_all: Quadratic) -> CoresetSampler:
+        """Return the sampler of rows and the remainder of the quadratic of all rows.
+
+        On average over the posterior, both have the curvature of the latter.
         """
-        before = self.sampler.quadratic
-        if before is not None and type(before.curvature) is not type(quadratic.curvature):
+        before, self._last_beside = self._last_beside, quadratic
+        if type(before.curvature) is not type(quadratic.curvature):
             loglik = self.sampler.loglikelihood
             self.sampler = CoresetSampler(loglik, quadratic=quadratic, starts=[self.mode])
-        total = quadratic if of_all is None else of_all
-        curvature = partial(self._precision_near, quadratic=total)
+        curvature = partial(self._precision_near, quadratic=of_all)
         self.sampler = self.sampler.beside(quadratic, curvature)
         return self.sampler
 
     def prior_precision(self) -> Curvature:
         """Return the precision of the prior near the last draws, (n_dims, n_dims)."""
-        x = self.mode if self.last is None else self.last.points.mean(axis=0)
-        return self._precision_near(x, self.without_rows)
+        return self._precision_near(self._points.mean(axis=0), self.without_rows)
 
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
         """Return the precision of the posterior of a quadratic at a point."""
@@ -351,9 +356,10 @@ class Posteriors:
         Given the scales on which the prior's precision depends.  None if there was no search: it
         would exceed the given number of log-likelihoods of a row, or no mode is near.
         """
-        of_scales = self._modes_of_scales(best)
-        if of_scales is not None:
-            return of_scales
+        rng = self.rng.spawn(1)[0]
+        of_scales = (self._modes_of_scales(near, best.of_all, rng) for near in best.near)
+        for modes in chain.from_iterable(of_scales):
+            return modes
         center = best.points.mean(axis=0)
         precision = self._precision_near(center, best.of_all)
         sampler = self.sampler_of(self.without_rows)
@@ -365,9 +371,7 @@ class Posteriors:
         n_gradients = max(n_evaluations / (OF_A_GRADIENT * size), half_a_second)
         if n_gradients < 500 or not isinstance(precision, np.ndarray):
             return None
-        held = np.zeros(len(center), bool)
-        if self.hierarchy is not None:
-            held = self.hierarchy.rules_precision
+        held = self.hierarchy.rules_precision
         precision = np.where(held[:, None] | held, np.eye(len(center)), precision)
         try:
             found = beside_mode(
@@ -382,46 +386,42 @@ class Posteriors:
         except (SamplingError, LinAlgError, ValueError) as error:
             _log.info("No search for other modes: %s", error)
             return None
-        if found is None:
-            return None
         return found.table(sampler.space)
 
-    def _modes_of_scales(self, best: Approximation) -> Modes | None:
-        """Return the modes of the scales, and of the rest given these, if they have several.
+    def _modes_of_scales(
+        self, near: ConditionalGaussian, of_all: Quadratic, rng: np.random.Generator
+    ) -> Iterator[Modes]:
+        """Yield the modes of the scales, and of the rest given these, if they have several.
 
         Their masses are those of the quadratic, corrected by all rows at each mode.
         """
-        near, space, rng = best.near, self.sampler.space, self.rng.spawn(1)[0]
-        if not isinstance(near, ConditionalGaussian) or not isinstance(near.scales, Normal):
-            return None
-        if not len(near.scales.location) or near.n_operations_each > _MOST_OPERATIONS:
-            return None
+        space, is_scale, known = self.sampler.space, near.hierarchy.is_scale, near.scales
+        assert isinstance(known, Normal)
+        if not len(known.location) or near.n_operations_each > _MOST_OPERATIONS:
+            return
 
         def given(part: Normal) -> ConditionalGaussian:
             return replace(near, scales=part, n_operations=math.inf)
 
         def starts_of(part: Normal) -> np.ndarray:
-            return starts_around(space, part, given(part).mode, near.hierarchy.is_scale, rng=rng)
+            return starts_around(space, part, given(part).mode, is_scale, rng=rng)
 
-        found = marginal_modes(near.log_marginals, near.scales, starts_of, most_failures=_FAILURES)
+        found = marginal_modes(near.log_marginals, known, starts_of, most_failures=_FAILURES)
         if len(found) == 1 and found.is_first:
-            return None
+            return
         if not found.is_first:  # the known one may be negligible by the quadratic alone
-            found = replace(
-                found,
-                parts=[*found.parts, near.scales],
-                heights=[*found.heights, float(near.log_marginals(near.scales.location[None])[0])],
-            )
+            height = float(near.log_marginals(known.location[None])[0])
+            found = replace(found, parts=[*found.parts, known], heights=[*found.heights, height])
         at = np.stack([given(part).mode for part in found.parts])
-        of_quadratic = best.of_all.at(self.sampler.rest.coefficients(at))
+        of_quadratic = of_all.at(self.sampler.rest.coefficients(at))
         errors = self.sampler.loglikelihood.sums(space.constrain(at)).total - of_quadratic
         log_masses = [part.log_mass(h) for part, h in zip(found.parts, found.heights, strict=True)]
         masses = softmax(log_masses + errors)
         kept = [int(i) for i in np.argsort(-masses) if masses[i] >= NOTICEABLE]
         drawn = [given(found.parts[i]).draw(_TO_MEASURE, rng=rng)[0] for i in kept]
         # Others given the scales were not looked for.
-        are_alone = self.sampler.has_log_concave_rows(near.hierarchy.is_scale)
-        return table_of(
+        are_alone = self.sampler.has_log_concave_rows(is_scale)
+        yield table_of(
             space,
             at[kept],
             drawn,
@@ -435,40 +435,40 @@ class Posteriors:
     ) -> GriddedMarginals | Normal | ConditionalGaussian | CholeskyFactor:
         """Return a distribution near the posterior of an approximation, or its precision."""
         about: Approximation = best.about
-        near = about.near
-        if about.along_axes is not None:
-            return about.along_axes
-        sampler = self.sampler_of(best.quadratic, about.of_all)
-        if near is None and sampler.corrects:
+        for tables in about.along_axes:
+            return tables
+        sampler, center = self.sampler_beside(best.quadratic, about.of_all), about.points.mean(0)
+        for near in about.near:
+            precision = self._precision_near(center, about.of_all)
+            for joint in self._joint(center, precision, best):
+                return joint
+            return replace(near, n_operations=math.inf, metric=factor_near(precision))
+        if sampler.corrects:
             try:
                 [part, *_] = sampler.laplace(best.rows, best.weights).parts
             except SamplingError as error:
                 _log.info("The metric has no correlations: %s", error)
             else:
                 return part.with_tails()
-        center = about.points.mean(axis=0)
-        precision = self._precision_near(center, about.of_all)
-        if near is None:
-            return factor_near(precision)
-        if isinstance(precision, np.ndarray):
-            joint = self._joint(center, precision, best)
-            if joint is not None:
-                return joint
-        return replace(near, n_operations=math.inf, metric=factor_near(precision))
+        return factor_near(self._precision_near(center, about.of_all))
 
-    def _joint(self, center: np.ndarray, precision: np.ndarray, best: Measurement) -> Normal | None:
-        """Return one normal distribution of all coordinates, if the posterior is near it.
+    def _joint(
+        self, center: np.ndarray, precision: Curvature, best: Measurement
+    ) -> Iterator[Normal]:
+        """Yield one normal distribution of all coordinates, if the posterior is near it.
 
         Compared at draws of both: those of the normal alone do not detect regions it misses.
         """
+        if not isinstance(precision, np.ndarray):
+            return
         try:
             found = Normal(center, factor_of(precision)).with_tails()
         except LinAlgError:
-            return None
+            return
         posterior = self.sampler.posterior(best.rows, best.weights)
         _, log_weights = posterior.weighed(found, len(best.about.points), rng=self.rng)
         if not np.isfinite(log_weights).all():
-            return None
+            return
         smoothed = pareto_smooth(log_weights[None])
         reached = (
             posterior.log_density(best.about.points)
@@ -477,4 +477,5 @@ class Posteriors:
         )
         with np.errstate(over="ignore"):
             covers = float(np.exp(reached).mean()) * EFFECTIVE_SHARE < 1.0
-        return found if smoothed.sound and covers else None
+        if smoothed.sound and covers:
+            yield found

@@ -1,8 +1,8 @@
 """Precisions of conditional normal distributions, which share a sparsity pattern."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class Precisions:
     --------
     >>> identity = sparse.eye_array(2, format="csr")
     >>> found = Precisions([3 * identity], identity, identity, moves=False)
-    >>> found.at(np.array([2.0]), np.array([0.5, 1.5])).toarray()
+    >>> found.at(np.array([2.0]), np.array([0.5, 1.5]), identity).toarray()
     array([[6.5, 0. ],
            [0. , 7.5]])
     """
@@ -80,7 +80,7 @@ class Precisions:
         self._prior_at = self._where(prior)
         self._rows_at = [self._where(part) for part in self._of_rows]
 
-    def at(self, shares: Array, prior: Array, slopes: Array | None = None) -> Curvature:
+    def at(self, shares: Array, prior: Array, slopes: sparse.csr_array) -> Curvature:
         """Return the sum of the prior's precision and shares of the grams.
 
         Parameters
@@ -88,42 +88,37 @@ class Precisions:
         shares : ndarray of shape (n_grams,)
         prior : ndarray
             The entries of the prior's precision, in its pattern.
-        slopes : ndarray, optional
-            The derivatives' entries in their pattern, if these vary.
+        slopes : csr_array of shape (n, p)
+            The derivatives.
         """
         if self.is_dense:
             return self._dense_at(shares, prior, slopes)
         entries = np.zeros(self._places.nnz)
         entries[self._prior_at] = prior
-        if slopes is None or self._is_scaling:
+        if self._moves and not self._is_scaling:
+            for share, product in zip(shares, self._products, strict=True):
+                entries += share * product(slopes)
+        else:
             for share, part, at in zip(shares, self._of_rows, self._rows_at, strict=True):
                 entries[at] += share * part.data * self._scaling(part, slopes)
-        else:
-            for share, gram, products in zip(shares, self._grams, self._products, strict=True):
-                if products is not None:
-                    entries += share * products.summed(slopes, len(entries))
-                    continue
-                part = self._seen_by(with_entries(self._slopes, slopes), gram)
-                entries[self._where(part)] += share * part.data
         return with_entries(self._places, entries)
 
-    def _dense_at(self, shares: Array, prior: Array, slopes: Array | None) -> Array:
+    def _dense_at(self, shares: Array, prior: Array, slopes: sparse.csr_array) -> Array:
         of_rows = self._of_rows
-        if slopes is not None:
-            of_all = with_entries(self._slopes, slopes)
-            of_rows = [self._seen_by(of_all, gram) for gram in self._grams]
+        if self._moves:
+            of_rows = [self._seen_by(slopes, gram) for gram in self._grams]
         total = np.zeros(self._prior.shape)
         for share, part in zip(shares, of_rows, strict=True):
             total += share * as_dense(part)
         total[_row_of(self._prior), self._prior.indices] += prior
         return total
 
-    def _scaling(self, part: sparse.csr_array, slopes: Array | None) -> Array | float:
+    def _scaling(self, part: sparse.csr_array, slopes: sparse.csr_array) -> Array | float:
         """Return products of derivatives of each coordinate's only coefficient, if these vary."""
-        if slopes is None:
+        if not self._moves:
             return 1.0
         by = np.zeros(len(self._is_seen))
-        by[self._is_seen] = slopes
+        by[self._is_seen] = slopes.data
         found: Array = by[_row_of(part)] * by[part.indices]
         return found
 
@@ -133,9 +128,19 @@ class Precisions:
         return found if isinstance(found, np.ndarray) else sparse.csr_array(found)
 
     @cached_property
-    def _products(self) -> list["_Products | None"]:
-        """What is summed for each gram if the slopes vary; None where that is a long list."""
-        return [_Products.of(self._slopes, gram, self._keys) for gram in self._grams]
+    def _products(self) -> list[Callable[[sparse.csr_array], Array]]:
+        """Functions of slopes that return the entries of ``S G S'`` for each gram G."""
+        return [self._product_with(gram) for gram in self._grams]
+
+    def _product_with(self, gram: Curvature) -> Callable[[sparse.csr_array], Array]:
+        for listed in _Products.of(self._slopes, gram, self._keys):
+            return listed.summed
+        return partial(self._multiplied, gram)
+
+    def _multiplied(self, gram: Curvature, slopes: sparse.csr_array) -> Array:
+        part, entries = self._seen_by(slopes, gram), np.zeros(self._places.nnz)
+        entries[self._where(part)] = part.data
+        return entries
 
     def _where(self, part: sparse.csr_array) -> Array:
         """Return the positions of a matrix's entries among those of the sum."""
@@ -154,26 +159,30 @@ class _Products:
     by : ndarray of shape (n_terms,)
         with which entry of G,
     places : ndarray of int, of shape (n_terms,)
-        and the number of the sum's entry.
+        and the number of the sum's entry,
+    n_entries : int
+        of so many.
     """
 
     one: Array
     other: Array
     by: Array
     places: Array
+    n_entries: int
 
     @classmethod
-    def of(cls, slopes: sparse.csr_array, gram: Curvature, keys: Array) -> "_Products | None":
-        """List them; None if they are more than a million, or the matrix G is dense.
+    def of(cls, slopes: sparse.csr_array, gram: Curvature, keys: Array) -> "Iterator[_Products]":
+        """List them, unless they are more than a million, or the matrix G is dense.
 
         Examples
         --------
         >>> slopes, gram = sparse.csr_array(np.tri(2)), sparse.csr_array([[2.0, 1.0], [1.0, 3.0]])
-        >>> _Products.of(slopes, gram, np.arange(4)).summed(np.array([1.0, 10.0, 100.0]), 4)
+        >>> [listed] = _Products.of(slopes, gram, np.arange(4))
+        >>> listed.summed(with_entries(slopes, np.array([1.0, 10.0, 100.0])))
         array([2.0e+00, 1.2e+02, 1.2e+02, 3.22e+04])
         """
         if isinstance(gram, np.ndarray):
-            return None
+            return
         columns = sparse.csr_array(
             sparse.csr_array(
                 (np.arange(1, slopes.nnz + 1), slopes.indices, slopes.indptr), shape=slopes.shape
@@ -183,7 +192,7 @@ class _Products:
         a, b = _row_of(gram), gram.indices
         sizes = counts[a].astype(np.int64) * counts[b]
         if sizes.sum() > _MOST_PRODUCTS:
-            return None
+            return
         term = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         width = np.repeat(counts[b], sizes)
         one, other = (
@@ -192,12 +201,12 @@ class _Products:
         )
         row = _row_of(slopes).astype(np.int64)
         places = np.searchsorted(keys, row[one] * slopes.shape[0] + row[other])
-        return cls(one, other, np.repeat(gram.data, sizes), places)
+        yield cls(one, other, np.repeat(gram.data, sizes), places, len(keys))
 
-    def summed(self, slopes: Array, n_entries: int) -> Array:
-        """Return the entries of the product, (n_entries,), from those of S."""
-        terms = slopes[self.one] * self.by * slopes[self.other]
-        found: Array = np.bincount(self.places, terms, minlength=n_entries)
+    def summed(self, slopes: sparse.csr_array) -> Array:
+        """Return the entries of the product, (n_entries,)."""
+        terms = slopes.data[self.one] * self.by * slopes.data[self.other]
+        found: Array = np.bincount(self.places, terms, minlength=self.n_entries)
         return found
 
 
@@ -222,7 +231,8 @@ def layout_of(matrix: Curvature) -> Layout:
     """
     if isinstance(matrix, np.ndarray):
         return EachByItself()
-    by_order, cut = Ordering.unknown(matrix).factor(matrix), Arrowhead.of(matrix)
-    if cut is not None and cut.n_operations < by_order.n_operations:
-        return cut
+    by_order = Ordering.unknown(matrix).factor(matrix)
+    for cut in Arrowhead.of(matrix):
+        if cut.n_operations < by_order.n_operations:
+            return cut
     return by_order.layout

@@ -16,7 +16,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.deadline import doing
 from pymc_coresets.diagnostics.importance import SmoothedRatios, khat_threshold, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
-from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
+from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.hierarchy import (
     ConditionalGaussian,
     Hierarchy,
@@ -165,8 +165,8 @@ def may_be_normal(observations: Observations) -> bool:
 
 def drawn_given_scales(
     loglik: LogLikelihood, *, rng: np.random.Generator, wanted: int = ENOUGH
-) -> AroundMode | None:
-    """Draw from a posterior that is normal given a few scales; None if it is not.
+) -> AroundMode:
+    """Draw from a posterior that is normal given a few scales.
 
     As that of a linear mixed model with normal outcomes, of any nesting and crossing.  Scales are
     drawn from a split normal distribution around the mode of their marginal posterior, with heavy
@@ -182,20 +182,19 @@ def drawn_given_scales(
     wanted : int
         Number of independent draws beyond which more are of no use, see `aim_of`.
 
-    Returns
-    -------
-    AroundMode, or None
-        None if the posterior is not normal given at most eight scales, or the draws are not
-        certified.
+    Raises
+    ------
+    UnsupportedModelError
+        If the posterior is not normal given at most eight scales.
+    InvalidDataError
+        If a design matrix or an offset is not finite.
+    SamplingError
+        If the draws are not certified.
     """
     posterior = _posterior_of(loglik, rng=rng)
-    if posterior is None:
-        return None
     with doing("drawing given the scales"):
         every = _drawn(loglik, posterior, wanted=wanted, rng=rng)
-        probes = None if every is None else beyond(loglik, every, most=_LINES)
-    if every is None or probes is None:
-        return None
+        probes = beyond(loglik, every, most=_LINES)
     n_scales = len(posterior.near.scales.location)
     found = AroundMode(
         loglik,
@@ -204,37 +203,22 @@ def drawn_given_scales(
         enough=_enough(posterior.near),
         words=f"Draws of the full posterior, which is normal given {n_scales} of its dimensions",
     )
-    if not found.is_certified:
-        _log.info("Draws given the scales are not certified:\n%s", found.certificate)
-        return None
+    found.require_certified()
     return found
 
 
-def _posterior_of(loglik: LogLikelihood, *, rng: np.random.Generator) -> GivenScales | None:
+def _posterior_of(loglik: LogLikelihood, *, rng: np.random.Generator) -> GivenScales:
     """Return the posterior, if it is normal given a few scales whose modes are known."""
-    try:
-        seen = seen_rows_of(loglik, find_predictors)
-    except (UnsupportedModelError, InvalidDataError) as error:
-        _log.info("Not known to be normal given scales: %s", error.message)
-        return None
+    seen = seen_rows_of(loglik, find_predictors)
     rows = seen.of(loglik.all_rows)
     rest = loglik.functions.rest_beside(seen.found.coefficients)
     hierarchy = _hierarchy_of(rest, rows)
-    if hierarchy is None or not 0 < hierarchy.is_scale.sum() <= _MOST_SCALES:
-        return None
-    of_rows = _normal_rows(rest, rows, hierarchy, rng)
-    if of_rows is None:
-        _log.info("Rows are not normal given the scales")
-        return None
-    try:
-        near = _conditional(hierarchy, of_rows)
-    except SamplingError as error:
-        _log.info("%s", error.message)
-        return None
+    if not 0 < hierarchy.is_scale.sum() <= _MOST_SCALES:
+        raise UnsupportedModelError("The posterior is normal given no scales, or many.")
+    near = _conditional(hierarchy, _normal_rows(rest, rows, hierarchy, rng))
     modes = _modes_of_scales(near, rest.space, rng=rng)
     if not modes.is_complete:
-        _log.info("The marginal posterior of the scales is high where no mode is known")
-        return None
+        raise SamplingError("The marginal posterior of the scales is high where no mode is known.")
     if len(modes) > 1:
         _log.info("The marginal posterior of the scales has %d modes", len(modes))
     near = replace(near, scales=modes.mixture)
@@ -242,7 +226,7 @@ def _posterior_of(loglik: LogLikelihood, *, rng: np.random.Generator) -> GivenSc
     return GivenScales(near, modes, rest, near.quadratic)
 
 
-def _hierarchy_of(rest: RestLogDensity, rows: RowsInMemory) -> Hierarchy | None:
+def _hierarchy_of(rest: RestLogDensity, rows: RowsInMemory) -> Hierarchy:
     """Find the scales given which prior and rows are normal."""
     space = rest.space
     some = rows.take(spread_rows(len(rows), _SOME_ROWS))
@@ -256,7 +240,7 @@ def _hierarchy_of(rest: RestLogDensity, rows: RowsInMemory) -> Hierarchy | None:
 
 def _normal_rows(
     rest: RestLogDensity, rows: RowsInMemory, hierarchy: Hierarchy, rng: np.random.Generator
-) -> NormalRows | None:
+) -> NormalRows:
     is_moving = np.zeros(hierarchy.slopes.shape[1], dtype=bool)
     is_moving[hierarchy.slopes.indices] = True
     away = rng.uniform(-0.5, 0.5, (4, len(hierarchy.reference)))
@@ -274,12 +258,7 @@ def _conditional(hierarchy: Hierarchy, rows: NormalRows) -> ConditionalGaussian:
     start = heavy_tailed(first, 10 * np.eye(len(first)))
     begun = ConditionalGaussian(hierarchy, rows, start).mode
     rows = rows.about(hierarchy.coefficients(begun[None])[0])
-    near = ConditionalGaussian.of(hierarchy, rows)
-    scales = near.scales
-    assert isinstance(scales, Normal)
-    if scales.tails is None or scales.tails.stretch is None:
-        scales = scales.split(near.log_marginals)
-    return replace(near, scales=scales, n_operations=math.inf)
+    return ConditionalGaussian.of(hierarchy, rows, n_operations=math.inf)
 
 
 def _modes_of_scales(
@@ -308,13 +287,11 @@ def _enough(near: ConditionalGaussian) -> int:
 
 def _drawn(
     loglik: LogLikelihood, posterior: GivenScales, *, wanted: int, rng: np.random.Generator
-) -> Proposal[Draws] | None:
-    """Return draws, weighted by all rows; None if the weights leave too few of them."""
+) -> Proposal[Draws]:
+    """Return draws, weighted by all rows."""
     enough, cheap = _enough(posterior.near), _CHEAP / posterior.near.n_operations_each
     aim = aim_of(loglik, min(wanted, int(cheap)), enough)
     found = _sound(posterior, enough=enough, aim=aim, rng=rng)
-    if found is None:
-        return None
     rest = posterior.rest
     draws = rest.space.constrain(found.points)
     first = Proposal(
@@ -323,7 +300,10 @@ def _drawn(
         around=posterior,
         modes=_modes(posterior, found),
     )
-    return first.weighed(loglik.sums(draws).total)
+    weighed = first.weighed(loglik.sums(draws).total)
+    if weighed is None:
+        raise SamplingError("Many of the draws given the scales are impossible.")
+    return weighed
 
 
 class _WeightedDraws(NamedTuple):
@@ -361,7 +341,7 @@ class _WeightedDraws(NamedTuple):
 
 def _sound(
     posterior: GivenScales, *, enough: int, aim: int, rng: np.random.Generator
-) -> _WeightedDraws | None:
+) -> _WeightedDraws:
     """Return draws whose weights are reliable, and leave enough of them, or more.
 
     Most are from the scales' split normal distribution, some from kernels around its draws: these
@@ -380,7 +360,7 @@ def _sound(
                 modes.parts, modes.nearest(at), at, found.log_weights, of_first=of_first
             )
         except LinAlgError:  # so few draws have weights
-            return None
+            break
         near = replace(near, scales=scales)
         found = _WeightedDraws.of(posterior, near, _FIRST, rng)
         share = found.share
@@ -393,7 +373,7 @@ def _sound(
             "Of %d draws given the scales, weights leave %.3g, with k-hat %.2f",
             len(found.points), smoothed.ess, smoothed.pareto_khat,
         )  # fmt: skip
-    return None
+    raise SamplingError("Weights leave too few of the draws given the scales.")
 
 
 def _modes(posterior: GivenScales, found: _WeightedDraws) -> Modes:

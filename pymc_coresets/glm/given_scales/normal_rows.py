@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 from scipy import sparse
 
+from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import Matrix
 from pymc_coresets.glm.predictor.predictors import LinearPredictor, RowsInMemory, weighted_gram
 from pymc_coresets.numerics import differing
@@ -119,8 +120,8 @@ class NormalRows:
     _every: "_Every" = field(repr=False)
 
     @classmethod
-    def of(cls, rows: RowsInMemory, coefficients: Array, is_moving: Array) -> "NormalRows | None":
-        """Compute the sums of all rows; None if rows are not normal in one predictor.
+    def of(cls, rows: RowsInMemory, coefficients: Array, is_moving: Array) -> "NormalRows":
+        """Compute the sums of all rows.
 
         Parameters
         ----------
@@ -131,11 +132,14 @@ class NormalRows:
             compared with its log-density; the others tell of which kind it is.
         is_moving : ndarray of bool, of shape (p,)
             Which coefficients depend on the normal coordinates.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If rows are not normal in one predictor.
         """
         which = _the_only_one(rows, is_moving)
-        every = None if which is None else _Every.of(rows, coefficients[:-1], which)
-        if which is None or every is None:
-            return None
+        every = _Every.of(rows, coefficients[:-1], which)
         _, first = np.unique(every.kinds, return_index=True)
         own = every.own
         found = cls(
@@ -154,7 +158,9 @@ class NormalRows:
             ),
             _every=every,
         )
-        return found.about(coefficients[0]) if found.is_confirmed(coefficients[-1]) else None
+        if not found.is_confirmed(coefficients[-1]):
+            raise _not_normal("their log-densities differ from those of their kind")
+        return found.about(coefficients[0])
 
     def about(self, center: Array) -> "NormalRows":
         """Return the same with sums about other coefficients, nearer to their posterior."""
@@ -237,8 +243,8 @@ class _Every:
     kinds: Array
 
     @classmethod
-    def of(cls, rows: RowsInMemory, coefficients: Array, which: int) -> "_Every | None":
-        """Find them; None if rows have no maximum, or are of too many kinds."""
+    def of(cls, rows: RowsInMemory, coefficients: Array, which: int) -> "_Every":
+        """Find them; raise if rows have no maximum, or are of too many kinds."""
         found = cls(
             rows=rows,
             which=which,
@@ -250,7 +256,7 @@ class _Every:
             seen = some.numbers(coefficients)
             at_points = [Parabolas.of(some, seen[:, s], which) for s in range(len(coefficients))]
             if not all(each.are_proper for each in at_points):
-                return None
+                raise _not_normal("some have no maximum")
             parts.append(at_points[0])
             widths.append(np.stack([np.log(each.precisions) for each in at_points]))
         own = Parabolas(
@@ -259,8 +265,7 @@ class _Every:
             precisions=np.concatenate([part.precisions for part in parts]),
         )
         each = np.concatenate(widths, axis=1)
-        kinds = _kinds(each[1:] - each[0])
-        return None if kinds is None else replace(found, own=own, kinds=kinds)
+        return replace(found, own=own, kinds=_kinds(each[1:] - each[0]))
 
     @property
     def predictor(self) -> LinearPredictor:
@@ -274,17 +279,21 @@ class _Every:
             yield self.rows.take(place), place
 
 
-def _the_only_one(rows: RowsInMemory, is_moving: Array) -> int | None:
+def _not_normal(why: str) -> UnsupportedModelError:
+    return UnsupportedModelError(f"Rows are not normal given the scales: {why}.")
+
+
+def _the_only_one(rows: RowsInMemory, is_moving: Array) -> int:
     """Return which of the rows' numbers depends on such coefficients, if only a predictor does."""
     m = rows.found.n_shared
     moving = [m + i for i, p in enumerate(rows.predictors) if is_moving[p.columns].any()]
     if is_moving[:m].any() or len(moving) != 1:
-        return None
+        raise _not_normal("several of their numbers depend on normal variables")
     return moving[0]
 
 
-def _kinds(values: Array) -> Array | None:
-    """Number the distinct columns, up to rounding; None if there are many.
+def _kinds(values: Array) -> Array:
+    """Number the distinct columns, up to rounding; raise if there are many.
 
     Examples
     --------
@@ -299,7 +308,7 @@ def _kinds(values: Array) -> Array | None:
         own[order] = steps
         kinds = np.unique(kinds * (1 + steps[-1]) + own, return_inverse=True)[1]
         if kinds.max() >= _MOST_KINDS:
-            return None
+            raise _not_normal("their widths depend on these in many ways")
     return kinds
 
 

@@ -1,5 +1,6 @@
 """Replacements of the likelihood of all rows: a potential, a normal posterior, and their check."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -194,9 +195,9 @@ def _without_scales(rest: RestLogDensity) -> Hierarchy:
     columns = {name: np.ravel(own) for name, own in space.columns.items()}
     names = [str(v.name) for v in model.discrete_value_vars]
     if not names:
-        names, parts = list(columns), list(columns.values())
-        hierarchy = find_hierarchy(rest.slopes, rest.coefficients, space.start, parts)
-        if hierarchy is not None:
+        names, parts = list(columns), (rest.slopes, rest.coefficients, space.start)
+        with suppress(UnsupportedModelError):
+            hierarchy = find_hierarchy(*parts, list(columns.values()))
             names = [name for name, own in columns.items() if hierarchy.is_scale[own].any()]
             if not names:
                 return hierarchy

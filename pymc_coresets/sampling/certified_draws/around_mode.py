@@ -2,7 +2,8 @@
 
 import logging
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -73,6 +74,16 @@ class AroundMode:
         own = self.proposal
         modes = NOT_SOUGHT if own.modes is None else own.modes.seen_by(own.draws.values)
         return Certificate.of(own.smoothed, probes=self.probes, modes=modes)
+
+    def require_certified(self) -> None:
+        """Raise if the weighted draws do not follow the full posterior, or are too few.
+
+        Raises
+        ------
+        SamplingError
+        """
+        if not self.is_certified:
+            raise SamplingError(f"{self.words} are not certified: {self.certificate}")
 
     @property
     def is_certified(self) -> bool:
@@ -196,8 +207,8 @@ def aim_of(loglik: LogLikelihood, wanted: int, enough: int = ENOUGH) -> int:
 
 def drawn_around_mode(
     loglik: LogLikelihood, *, key: int | None, rng: np.random.Generator, wanted: int = ENOUGH
-) -> AroundMode | None:
-    """Draw from around the mode of the posterior of all rows; None if that does not serve.
+) -> AroundMode:
+    """Draw from around the mode of the posterior of all rows.
 
     The posterior must be log-concave: then there is no other mode.  A hundred draws of Laplace's
     approximation show which share of them the weights leave.  If this is small because a few rows
@@ -215,61 +226,54 @@ def drawn_around_mode(
     wanted : int
         Number of independent draws beyond which more are of no use.
 
-    Returns
-    -------
-    AroundMode, or None
-        None unless it is certified.
+    Raises
+    ------
+    SamplingError
+        If the posterior is not proven to be log-concave, or the draws are not certified.
     """
     sampler = CoresetSampler(loglik)
     if loglik.n_dims > FEW_TO_SEARCH or not sampler.is_log_concave:
-        return None
+        raise SamplingError("There may be modes other than the one to draw around.")
     with doing("drawing from around the mode"):
-        weighed = _begun(sampler, key, rng)
-        share = _share(weighed)
-        if weighed is None or share < _LEAST_SHARE:
-            _log.info("Of the draws around the mode, weights leave a share of %.2g", share)
-            return None
-        every = _enough(sampler, weighed, aim_of(loglik, wanted), rng)
-        probes = None if every is None else beyond(loglik, every)
-    if every is None or probes is None:
-        _log.info("Draws around the mode are impossible, or have no lines beyond them")
-        return None
-    found = AroundMode(loglik, every, probes)
-    if not found.is_certified:
-        _log.info("Draws around the mode are not certified:\n%s", found.certificate)
-        return None
+        every = _enough(sampler, _begun(sampler, key, rng), aim_of(loglik, wanted), rng)
+        found = AroundMode(loglik, every, beyond(loglik, every))
+    found.require_certified()
     return found
 
 
-def _begun(
-    sampler: CoresetSampler, key: int | None, rng: np.random.Generator
-) -> Proposal[Draws] | None:
+def _begun(sampler: CoresetSampler, key: int | None, rng: np.random.Generator) -> Proposal[Draws]:
     """Return the first weighted draws around the mode: by Laplace, or along axes."""
     start_size = rows_to_start(sampler.n_dims)
     first = proposal(sampler, _FIRST, start_size=start_size, rng=rng, key=key)
     if first is None:
-        return None
+        raise SamplingError("There is no mode to draw around.")
     [around] = first.around.parts
     first = replace(first, around=around)
-    weighed = first.weighed(sampler.sums(first.draws).total)
-    return weighed if _share(weighed) >= _LEAST_SHARE else _along_axes(sampler, first, rng)
+    for weighed in _weighed(sampler, first):
+        return weighed
+    for weighed in _weighed(sampler, _along_axes(sampler, first, rng)):
+        return weighed
+    raise SamplingError("Weights leave too few of the draws around the mode.")
 
 
-def _share(weighed: Proposal[Draws] | None) -> float:
-    """Return which share of the first draws their weights leave; 0 if some are impossible."""
-    if weighed is None or len(weighed.log_ratios) < _FIRST:
-        return 0.0
+def _weighed(sampler: CoresetSampler, first: Proposal[Draws]) -> Iterator[Proposal[Draws]]:
+    """Yield the first draws with their weights, if all are possible and enough of them are left."""
+    found = first.weighed(sampler.sums(first.draws).total)
+    if found is not None and len(found.log_ratios) == _FIRST and _share(found) >= _LEAST_SHARE:
+        yield found
+
+
+def _share(weighed: Proposal[Draws]) -> float:
+    """Return which share of the first draws their weights leave."""
     return weighed.smoothed.ess_of_independent / _FIRST
 
 
 def _enough(
     sampler: CoresetSampler, weighed: Proposal[Draws], aim: int, rng: np.random.Generator
-) -> Proposal[Draws] | None:
+) -> Proposal[Draws]:
     """Add draws that are worth so many; once more if the first hundred promised too much."""
     n_more = math.ceil(1.1 * aim / _share(weighed)) - _FIRST
     every = with_more(sampler, weighed, n_more, rng=rng)
-    if every is None:
-        return None
     n, ess = len(every.log_ratios), every.smoothed.ess
     if _LEAST_SHARE * n <= ess < ENOUGH:
         every = with_more(sampler, every, math.ceil(1.1 * ENOUGH * n / ess) - n, rng=rng)
@@ -278,8 +282,8 @@ def _enough(
 
 def _along_axes(
     sampler: CoresetSampler, first: Proposal[Draws], rng: np.random.Generator
-) -> Proposal[Draws] | None:
-    """Draw from tables of the density along axes instead; None if there are too many of them."""
+) -> Proposal[Draws]:
+    """Draw from tables of the density along axes instead."""
     mode = first.around.location
 
     def height(points: np.ndarray) -> Floats:
@@ -291,25 +295,25 @@ def _along_axes(
         return above
 
     gradients = sampler.full_density.gradients
-    try:
-        around = GriddedMarginals.around(first.around, height, gradients, most=_MOST_VALUES)
-    except SamplingError as error:
-        _log.info("No tables around the mode: %s", error.message)
-        return None
-    if around is None:
-        return None
-    _log.info("Tables of the density along %d axes through the mode", len(around.tables))
-    points, logq = around.draw(_FIRST, rng=rng)
-    draws = sampler.space.constrain(points)
-    log_ratios = sampler.rest.values(points) - logq
-    drawn = replace(first, draws=draws, log_ratios=log_ratios, around=around)
-    return drawn.weighed(sampler.sums(draws).total)
+    for around in GriddedMarginals.around(first.around, height, gradients, most=_MOST_VALUES):
+        _log.info("Tables of the density along %d axes through the mode", len(around.tables))
+        points, logq = around.draw(_FIRST, rng=rng)
+        draws = sampler.space.constrain(points)
+        log_ratios = sampler.rest.values(points) - logq
+        return replace(first, draws=draws, log_ratios=log_ratios, around=around)
+    raise SamplingError("Tables of the density around the mode would take too many of its values.")
 
 
 def with_more(
     sampler: CoresetSampler, first: Proposal[Draws], n_more: int, *, rng: np.random.Generator
-) -> Proposal[Draws] | None:
-    """Add draws of the same distribution, with weights; None if one of them is impossible."""
+) -> Proposal[Draws]:
+    """Add draws of the same distribution, with weights.
+
+    Raises
+    ------
+    SamplingError
+        If one of them is impossible.
+    """
     new, _ = first.around.draw(n_more, rng=rng)
     # Sums of log-likelihoods are known up to a constant of each pass: one draw joins these.
     points = np.concatenate([sampler.space.free(first.draws.take(np.arange(1))), new])
@@ -318,23 +322,26 @@ def with_more(
         ratios = sampler.sums(draws).total + sampler.rest.values(points)
         ratios -= first.around.log_density(points)
     if not np.isfinite(ratios).all():
-        return None
+        raise SamplingError("Some of the draws around the mode are impossible.")
     log_ratios = np.append(first.log_ratios, ratios[1:] + (first.log_ratios[0] - ratios[0]))
     values = {n: np.append(v, draws.values[n][1:], axis=0) for n, v in first.draws.values.items()}
     return replace(first, draws=Draws(values), log_ratios=log_ratios)
 
 
-def beyond(
-    loglik: LogLikelihood, found: Proposal[Draws], *, most: int | None = None
-) -> Probes | None:
-    """Look along lines beyond the draws, `most` at most; None if that is impossible."""
+def beyond(loglik: LogLikelihood, found: Proposal[Draws], *, most: int = sys.maxsize) -> Probes:
+    """Look along lines beyond the draws, `most` at most.
+
+    Raises
+    ------
+    SamplingError
+        If that is impossible.
+    """
     try:
         probing = Probing.of(approximation_by(loglik, found.around), found.draws, most=most)
     except InvalidDataError as error:
-        _log.info("No lines through the draws around the mode: %s", error.message)
-        return None
+        raise SamplingError(f"No lines go through the draws: {error.message}") from error
     if isinstance(probing, Probes):
-        return None
+        raise SamplingError("There are no lines through draws that do not vary.")
     probing.looked_along_lines()
     return probing.result()
 

@@ -1,5 +1,6 @@
 """Cholesky factors of matrices most of whose coordinates meet none but a few others."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -44,10 +45,10 @@ class Arrowhead:
     corner: tuple[Array, Array]
 
     @classmethod
-    def of(cls, pattern: sparse.csr_array) -> "Arrowhead | None":
+    def of(cls, pattern: sparse.csr_array) -> "Iterator[Arrowhead]":
         """Cut the pattern of a symmetric matrix, which includes its diagonal.
 
-        None if eliminating the inner coordinates would take more memory than 0.3 GB.
+        Yields nothing if eliminating the inner coordinates would take more memory than 0.3 GB.
 
         Examples
         --------
@@ -56,7 +57,7 @@ class Arrowhead:
         >>> dense = np.diag([2.0, 3.0, 4.0, 5.0])
         >>> dense[3, :3] = dense[:3, 3] = 1.0
         >>> matrix = sparse.csr_array(dense)
-        >>> cut = Arrowhead.of(matrix)
+        >>> [cut] = Arrowhead.of(matrix)
         >>> cut.inner, cut.outer
         (array([0, 1, 2]), array([3]))
         >>> abs(cut.factor(matrix).solve(dense[3]).round(12))
@@ -71,10 +72,10 @@ class Arrowhead:
         border.data -= 1
         sizes = np.diff(border.indptr).astype(float)
         if sizes @ (sizes + 1) / 2 > _MOST_PRODUCTS:
-            return None
+            return
         corner = sparse.coo_array(sparse.tril(numbers[outer][:, outer]))
         row, column = corner.coords
-        return cls(
+        yield cls(
             inner=inner,
             outer=outer,
             diagonal=numbers.diagonal()[inner] - 1,

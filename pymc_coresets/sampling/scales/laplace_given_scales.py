@@ -1,7 +1,7 @@
 """The marginal posterior of the scales of a hierarchy, all other variables by Laplace."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -183,8 +183,8 @@ def modes_given_scales(
     *,
     error: float,
     rng: np.random.Generator,
-) -> tuple[list[LocalMode], MarginalModes] | None:
-    """Search for modes of the marginal of the scales; None if a joint mode is the only one.
+) -> Iterator[tuple[list[LocalMode], MarginalModes]]:
+    """Search for modes of the marginal of the scales, unless a joint mode is the only one.
 
     They are sought with some of the rows, and compared with all.  The joint mode may have scales
     so far from a mode of their marginal that it holds no mass.
@@ -202,8 +202,8 @@ def modes_given_scales(
         Of differences of the density of some rows from those of all, in nats.
     rng : numpy.random.Generator
 
-    Returns
-    -------
+    Yields
+    ------
     list of LocalMode, and MarginalModes
         Of all variables, and of the scales, in the same order.
     """
@@ -225,16 +225,16 @@ def modes_given_scales(
             )
             away = float(np.linalg.norm(found.parts[0].whiten(at[is_scale])))
             if len(found) == 1 and found.is_first and away < _ELSEWHERE:
-                return None
+                return
             parts, modes = found.parts, [own.local(part) for part in found.parts]
             if error:
                 every = [LaplaceGivenScales.at(full, prior, is_scale, mode.x) for mode in modes]
                 parts = [each.near(part) for each, part in zip(every, parts, strict=True)]
                 modes = [each.local(part) for each, part in zip(every, parts, strict=True)]
-            return modes, found
     except (SamplingError, LinAlgError) as failure:
         _log.info("No search for modes of the scales: %s", failure)
-        return None
+    else:
+        yield modes, found
 
 
 def _roots(matrices: Array) -> tuple[Array, Array]:

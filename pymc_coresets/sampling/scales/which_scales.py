@@ -14,8 +14,10 @@ REACHES, _ZERO = (1.0, 1e3, 1e6), 1e-6
 _MOST = 16  #: Largest number of coordinates of the scales.
 
 
-def fewest_scales(is_normal: Callable[[Array], bool], columns: Sequence[Array]) -> Array | None:
-    """Return the fewest variables given which all others are normal, as (n_dims,); None if many.
+def fewest_scales(is_normal: Callable[[Array], bool], columns: Sequence[Array]) -> Array:
+    """Return the fewest variables given which all others are normal, as (n_dims,).
+
+    All are, if these have more than 16 coordinates.
 
     Parameters
     ----------
@@ -39,13 +41,14 @@ def fewest_scales(is_normal: Callable[[Array], bool], columns: Sequence[Array]) 
         if is_scale[own].all():
             is_scale[own] = False
             is_scale[own] = not is_normal(~is_scale)
-    return None if is_scale.all() or is_scale.sum() > _MOST else is_scale
+    found: Array = is_scale | (is_scale.sum() > _MOST)
+    return found
 
 
 def hierarchical_scales(
     prior: OfPoints, rows: OfPoints, start: Array, columns: Sequence[Array]
-) -> Array | None:
-    """Return the scales of effects, centred or not, as (n_dims,); None if there are none.
+) -> Array:
+    """Return the scales of effects, centred or not, as (n_dims,), if there are any.
 
     The scale of errors is not one of effects: alone it leaves modes comparable by their heights.
 
@@ -74,12 +77,11 @@ def hierarchical_scales(
         return is_affine(lambda points: prior(points)[:, free], x, ways * free)
 
     is_scale = fewest_scales(is_normal, columns)
-    if is_scale is None:
-        return None
+    if is_scale.all():
+        return np.zeros_like(is_scale)
     factors = _factors(rows, x, columns)
-    if not (ruling(prior, x, is_scale) | factors).any():
-        return None
-    found: Array = is_scale | factors
+    is_of_effects = (ruling(prior, x, is_scale) | factors).any()
+    found: Array = (is_scale | factors) & is_of_effects
     return found
 
 

@@ -1,6 +1,6 @@
 """Draws of posteriors that are normal except in a few directions, by tables along axes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -104,7 +104,7 @@ class GriddedMarginals:
     >>> near = heavy_tailed(np.array([0.02, 0.0]), np.diag([4.0, 1.0]))
     >>> def gradients(x):
     ...     return -x + 300 * np.exp(-np.logaddexp(0, 300 * x[:, :1])) * [1.0, 0.0]
-    >>> found = GriddedMarginals.around(near, log_density, gradients)
+    >>> [found] = GriddedMarginals.around(near, log_density, gradients)
     >>> len(found.tables)
     1
     >>> draws, logq = found.draw(2_000, rng=np.random.default_rng(1))
@@ -120,7 +120,7 @@ class GriddedMarginals:
     @classmethod
     def around(
         cls, near: Normal, log_density: LogDensity, gradients: Gradients, *, most: float = np.inf
-    ) -> "GriddedMarginals | None":
+    ) -> "Iterator[GriddedMarginals]":
         """Tabulate a density along axes through its mode, see `independent_axes`.
 
         If its coordinates along them depend on each other, the tables are mean densities of a
@@ -136,15 +136,15 @@ class GriddedMarginals:
             The same of its gradient, (n_points, n_dims).
         most : float, optional
             Largest number of points.  The axes take 36 D, and tables 69 for each coordinate that
-            has one: if these are too many, the result is None.  Mean densities take 2,208 more for
-            each, and are left out if these are too many.
+            has one: if these are too many, nothing is yielded.  Mean densities take 2,208 more
+            for each, and are left out if these are too many.
         """
         mode, n_dims = near.location, len(near.location)
         # A gradient takes as long as three values.
         n_values = (3 * N_GRADIENTS + len(_DISTANCES)) * n_dims
         n_averages, n_others = 2, 16  # and draws of the other coordinates, of each of them
         if n_values > most:
-            return None
+            return
         rng = np.random.default_rng(0)
         axes = independent_axes(near, gradients, rng=rng)
 
@@ -154,14 +154,14 @@ class GriddedMarginals:
         which = _unusual(density, n_dims)
         of_tables = (2 * len(_FAR) + 1 + _ROUNDS * _ADDED) * len(which)
         if n_values + of_tables > most:
-            return None
+            return
         found = cls(mode, axes, _tabulated(density, which, np.zeros((1, n_dims))))
         n_values += of_tables * (1 + n_averages * n_others)
         if n_values <= most and not found.serves(log_density, rng):
             for _ in range(n_averages):
                 others = found.standardised(n_others, rng)
                 found = cls(mode, axes, _tabulated(density, which, others))
-        return found
+        yield found
 
     def serves(self, log_density: LogDensity, rng: np.random.Generator) -> bool:
         """Whether importance weights leave most of a hundred draws."""

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -57,7 +57,7 @@ def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN
     ------
     SamplingError
     """
-    watched = _Watch(options.get("callback"))
+    watched = _Watch(options.get("callback") or _do_nothing)
     # Others call nothing, and the draws of a given step are known before they are recorded.
     if options.get("nuts_sampler") == "pymc" and options.get("step") is None:
         options["callback"] = watched
@@ -85,6 +85,10 @@ def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN
     return idata
 
 
+def _do_nothing(**_: object) -> None:
+    """Take what PyMC passes to a callback."""
+
+
 class _Watch:
     """Announces the time that `pm.sample` will take, and ends it at a deadline.
 
@@ -92,7 +96,7 @@ class _Watch:
 
     Parameters
     ----------
-    other : callable, optional
+    other : callable
         The user's own callback.
 
     Attributes
@@ -102,15 +106,14 @@ class _Watch:
     was_late : bool
     """
 
-    def __init__(self, other: Callable[..., None] | None) -> None:
+    def __init__(self, other: Callable[..., None]) -> None:
         self._other, self._n_draws = other, Counter[int]()
         self.count: Callable[[int], None] = lambda _: None
         self.was_late = False
 
     def __call__(self, trace: Any, draw: Any) -> None:  # noqa: ANN401 - PyMC's
         """Count one step of a chain."""
-        if self._other is not None:
-            self._other(trace=trace, draw=draw)
+        self._other(trace=trace, draw=draw)
         self._n_draws[draw.chain] += not draw.tuning
         try:
             self.count(1)
@@ -256,12 +259,11 @@ class PrecisionPotential(pymc_api.QuadPotential):  # type: ignore[misc] # PyMC's
         self._factor, self.dtype = factor, np.dtype(dtype)
         # For thousands of sequential vectors: a third of the time of two triangular solves.
         is_dense = isinstance(factor, DenseFactor)
-        self._inverse = factor.solve(np.eye(factor.n_dims)) if is_dense else None
+        self._solve = factor.solve(np.eye(factor.n_dims)).__matmul__ if is_dense else factor.solve
 
     def velocity(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Return the velocity for a momentum, written into `out` if given."""
-        found: np.ndarray = self._factor.solve(x) if self._inverse is None else self._inverse @ x
-        found = found.astype(self.dtype, copy=False)
+        found: np.ndarray = self._solve(x).astype(self.dtype, copy=False)
         if out is not None:
             out[:] = found
         return found
@@ -324,6 +326,55 @@ class PrecisionLeapfrog(pymc_api.CpuLeapfrogIntegrator):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class _Beginning:
+    """Where a chain begins, and with which metric and step size.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_dims,)
+    potential : callable
+        Returns PyMC's kinetic energy, whose momenta a generator draws.
+    integrator : type
+        That of PyMC, or ours.
+    step_size : float
+        The first one.
+    """
+
+    x: np.ndarray
+    potential: Callable[[np.random.Generator], Any]
+    integrator: type[Any]
+    step_size: float
+
+    @classmethod
+    def adapted(
+        cls, x: np.ndarray, mean: np.ndarray, variance: np.ndarray, step_size: float
+    ) -> Self:
+        """Begin with a diagonal metric that follows the draws, from their mean and variances."""
+
+        def potential(rng: np.random.Generator) -> Any:  # noqa: ANN401 - PyMC's
+            dtype = OnePoint.dtype
+            return pymc_api.QuadPotentialDiagAdapt(len(x), mean, variance, 10, dtype=dtype, rng=rng)
+
+        integrator = pymc_api.CpuLeapfrogIntegrator
+        return cls(x=x, potential=potential, integrator=integrator, step_size=step_size)
+
+    @classmethod
+    def afresh(cls, x: np.ndarray) -> Self:
+        """Begin at a point of which nothing is known."""
+        return cls.adapted(x, x, np.ones(len(x)), _first_step_size(x))
+
+    @classmethod
+    def in_metric(cls, x: np.ndarray, metric: CholeskyFactor) -> Self:
+        """Begin with the root of approximately the posterior's precision, which stays."""
+        potential, size = partial(PrecisionPotential, metric), _first_step_size(x)
+        return cls(x=x, potential=potential, integrator=PrecisionLeapfrog, step_size=size)
+
+
+def _first_step_size(x: np.ndarray) -> float:
+    return float(0.25 / len(x) ** 0.25)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
     """Draws of one run, and the starting information for the next.
 
@@ -340,6 +391,12 @@ class Run:
     positions: np.ndarray
     step_size: float
     n_divergences: int
+
+    def continued(self, rng: np.random.Generator) -> list[_Beginning]:
+        """Begin chains at some of its draws, with their variances and its step size."""
+        mean, variance = self.positions.mean(axis=0), self.positions.var(axis=0)
+        some = rng.choice(self.positions, N_CHAINS, replace=False)
+        return [_Beginning.adapted(x, mean, variance, self.step_size) for x in some]
 
 
 class WarmNuts:
@@ -373,7 +430,6 @@ class WarmNuts:
         n_draws: int,
         *,
         starts: Sequence[np.ndarray] = (),
-        metric: CholeskyFactor | None = None,
         rng: np.random.Generator,
     ) -> np.ndarray:
         """Draw on the unconstrained scale, (n_draws, n_dims).
@@ -387,9 +443,6 @@ class WarmNuts:
         n_draws : int
         starts : sequence of ndarray of shape (n_dims,), optional
             Starting points of chains that start afresh, by default the model's initial point.
-        metric : CholeskyFactor, optional
-            Of approximately the posterior's precision: every run starts afresh, and only the step
-            size is tuned.
         rng : numpy.random.Generator
 
         Raises
@@ -397,48 +450,94 @@ class WarmNuts:
         SamplingError
             If NUTS fails.
         """
+        density = self._of(posterior)
+        return self._kept(next(self._runs(density, n_draws, starts, rng)))
+
+    def draw_in_metric(
+        self,
+        posterior: Surrogate,
+        n_draws: int,
+        *,
+        starts: Sequence[np.ndarray],
+        metric: CholeskyFactor,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
+        """Draw with a known metric: every run starts afresh, and only the step size is tuned.
+
+        Parameters
+        ----------
+        posterior, n_draws
+            See `draw`.
+        starts : sequence of ndarray of shape (n_dims,)
+        metric : CholeskyFactor
+            Of approximately the posterior's precision.
+        rng : numpy.random.Generator
+
+        Raises
+        ------
+        SamplingError
+            If NUTS fails.
+        """
+        density = self._of(posterior)
+        beginnings = [_Beginning.in_metric(x, metric) for x in starts]
+        return self._kept(self._run(density, n_draws, beginnings, self.tune // 4, rng))
+
+    def _of(self, posterior: Surrogate) -> OnePoint:
         refuse_discrete(posterior.space.model, "and NUTS cannot sample them")
-        density = self._density = (self._density or OnePoint(posterior)).of(posterior)
-        run = None
-        if self.last is not None and metric is None:
-            try:
-                run = self._run(density, n_draws, self.last, [], None, rng)
-            except SamplingError as error:
-                _log.info("NUTS starts afresh: %s", error)
-        if run is None:
-            run = self._run(density, n_draws, None, list(starts), metric, rng)
+        self._density = (self._density or OnePoint(posterior)).of(posterior)
+        return self._density
+
+    def _kept(self, run: Run) -> np.ndarray:
         self.last = run
         self.counts["n_divergences"] += run.n_divergences
         return run.positions
+
+    def _runs(
+        self,
+        density: OnePoint,
+        n_draws: int,
+        starts: Sequence[np.ndarray],
+        rng: np.random.Generator,
+    ) -> Iterator[Run]:
+        """Yield a run from the end of the last one, if there is one and it succeeds; or afresh."""
+        if self.last is not None:
+            beginnings = self.last.continued(rng)
+            try:
+                yield self._run(density, n_draws, beginnings, self.tune // 2, rng)
+            except SamplingError as error:
+                _log.info("NUTS starts afresh: %s", error)
+        known = list(starts)
+        beginnings = [_Beginning.afresh(x) for x in known or [density.space.start]]
+        try:
+            yield self._run(density, n_draws, beginnings, self.tune, rng)
+        except SamplingError as error:
+            if not known and isinstance(error.__cause__, PyMCSamplingError):
+                raise at_initial_point(density.posterior.model) from error.__cause__
+            raise
 
     def _run(
         self,
         density: OnePoint,
         n_draws: int,
-        last: Run | None,
-        known: list[np.ndarray],
-        metric: CholeskyFactor | None,
+        beginnings: Sequence[_Beginning],
+        tune: int,
         rng: np.random.Generator,
     ) -> Run:
-        tune = self.tune // (4 if metric is not None else 2 if last is not None else 1)
-        starts = known or [density.space.start]
-        if last is not None:
-            starts = list(rng.choice(last.positions, N_CHAINS, replace=False))
         per_chain = -(-n_draws // N_CHAINS)
         try:
             # A trajectory that diverges may overflow, which is counted as a divergence.
             with np.errstate(over="ignore", invalid="ignore"):
                 n_steps = N_CHAINS * (tune + per_chain)
                 with paced("sampling a coreset's posterior by NUTS", n_steps, "steps") as count:
-                    chain = partial(_chain, density, tune=tune, last=last, metric=metric)
+                    chain = partial(_chain, density, tune=tune, count=count)
                     chains = [
-                        chain(x, per_chain, rng=stream, count=count)
-                        for x, stream in zip(cycle(starts), rng.spawn(N_CHAINS), strict=False)
+                        chain(begin, per_chain, rng=stream)
+                        for begin, stream in zip(
+                            cycle(beginnings), rng.spawn(N_CHAINS), strict=False
+                        )
                     ]  # mode after mode
         except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
             self.counts["n_failed_starts"] += 1
-            if last is None and not known and isinstance(error, PyMCSamplingError):
-                raise at_initial_point(density.posterior.model) from error
             raise SamplingError(f"{_FAILED}: {text_of(error)}.") from error
         return Run(
             positions=np.concatenate([own.positions for own in chains])[:n_draws],
@@ -449,34 +548,22 @@ class WarmNuts:
 
 def _chain(
     density: OnePoint,
-    x: np.ndarray,
+    begin: _Beginning,
     n_draws: int,
     *,
     tune: int,
-    last: Run | None,
-    metric: CholeskyFactor | None,
     rng: np.random.Generator,
     count: Callable[[int], None],
 ) -> Run:
-    space, stream = density.space, rng.spawn(1)[0]
-    point = space.initial_point
-    potential: Any
-    if metric is not None:
-        potential, integrator = PrecisionPotential(metric, stream), PrecisionLeapfrog
-    else:
-        mean, variance = x, np.ones(len(x))
-        if last is not None:
-            mean, variance = last.positions.mean(axis=0), last.positions.var(axis=0)
-        potential = pymc_api.QuadPotentialDiagAdapt(
-            len(x), mean, variance, 10, dtype=density.dtype, rng=stream
-        )
-        integrator = pymc_api.CpuLeapfrogIntegrator
+    space, x = density.space, begin.x
     step: Any = pm.NUTS(
-        model=space.model, logp_dlogp_func=density, initial_point=point, potential=potential
+        model=space.model,
+        logp_dlogp_func=density,
+        initial_point=space.initial_point,
+        potential=begin.potential(rng.spawn(1)[0]),
     )
-    step.integrator = integrator(step.potential, density)
-    size = 0.25 / len(x) ** 0.25 if last is None else last.step_size
-    step.step_adapt = pymc_api.DualAverageAdaptation(size, 0.8, 0.05, 0.75, 10)
+    step.integrator = begin.integrator(step.potential, density)
+    step.step_adapt = pymc_api.DualAverageAdaptation(begin.step_size, 0.8, 0.05, 0.75, 10)
     step.reset()
     step.setup_chain(rng, tune, n_draws)
     state: Any = space.raveled(x)._replace(data=x)  # of float64, whatever the model's is

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -102,7 +102,7 @@ class SplitHmc:
     ...     Normal(np.full(3, 1.5), factor_of(np.eye(3) / 0.22)),
     ... )
     >>> rng = np.random.default_rng(1)
-    >>> draws = hmc.moved(rng.normal(1.5, 0.47, size=(2_000, 3)), rng=rng)
+    >>> [draws] = hmc.moved(rng.normal(1.5, 0.47, size=(2_000, 3)), rng=rng)
     >>> np.exp(draws).mean().round(1), np.exp(draws).var().round(0)
     (np.float64(5.0), np.float64(5.0))
     """
@@ -111,8 +111,8 @@ class SplitHmc:
     around: Normal
     values: Values | None = None
 
-    def moved(self, points: np.ndarray, *, rng: np.random.Generator) -> np.ndarray | None:
-        """Return as many draws, (n_chains, n_dims); None if they stay correlated with the starts.
+    def moved(self, points: np.ndarray, *, rng: np.random.Generator) -> Iterator[np.ndarray]:
+        """Yield as many draws, (n_chains, n_dims), unless they stay correlated with the starts.
 
         Trajectories are repeated until every chain has moved and the product of the correlations
         between the ends of each trajectory is at most 0.05.  The largest correlation counts, of a
@@ -127,13 +127,13 @@ class SplitHmc:
             chains, share = after.states, float(after.accepted.mean())
             _log.info("%d gradients: %.2f accepted, correlation %.2g", n_steps, share, left)
             if left <= _FORGOTTEN and moved.all():
-                return chains.points
+                yield chains.points
+                return
             if share < 0.8:
                 n_steps *= 2
             is_slow = n_done == _TRAJECTORIES and left > math.sqrt(_FORGOTTEN)
             if n_steps > 16 or is_slow or not np.isfinite(left):
                 break
-        return None
 
     def at(self, points: np.ndarray) -> States:
         """Evaluate the density; if it is not finite, it is zero, with gradient zero."""

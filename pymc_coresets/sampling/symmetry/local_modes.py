@@ -1,7 +1,8 @@
 """Modes of a posterior, and lists of them in which those near a point are found at once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy.special import softmax
@@ -25,17 +26,13 @@ class LocalMode:
     height : float
         The log-density there, in nats.
     n_ended : int, default 0
-    parent : int, optional
-        The number of the mode that it is an image of; None if it is none.
-    image : str
-        Under which symmetry.
     """
+
+    is_image: ClassVar[bool] = False
 
     around: Normal
     height: float
     n_ended: int = 0
-    parent: int | None = None
-    image: str = ""
 
     @property
     def x(self) -> np.ndarray:
@@ -46,6 +43,43 @@ class LocalMode:
     def log_mass(self) -> float:
         """Log of its mass by Laplace's approximation, up to a constant."""
         return self.around.log_mass(self.height)
+
+    @property
+    def words(self) -> str:
+        """Which other mode it is an image of, if any."""
+        return ""
+
+    def renumbered(self, numbers: Mapping[int, int]) -> Self:
+        """Return the same in another list, by the new numbers of modes there."""
+        del numbers
+        return self
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ImageOfMode(LocalMode):
+    """A mode that is the image of another one.
+
+    Parameters
+    ----------
+    parent : int
+        The number of the other mode.
+    symmetry : str
+        Under which it is its image.
+    """
+
+    is_image: ClassVar[bool] = True
+
+    parent: int
+    symmetry: str
+
+    @property
+    def words(self) -> str:
+        """See `LocalMode.words`."""
+        return f"image of mode {self.parent}: {self.symmetry}"
+
+    def renumbered(self, numbers: Mapping[int, int]) -> Self:
+        """See `LocalMode.renumbered`."""
+        return replace(self, parent=numbers[self.parent])
 
 
 class KnownModes:
@@ -142,13 +176,13 @@ def by_family(modes: Sequence[LocalMode], values: Sequence[float]) -> np.ndarray
 
 def _families(modes: Sequence[LocalMode]) -> np.ndarray:
     """Return the number of each mode's family: images follow what they are images of."""
-    return np.cumsum([mode.parent is None for mode in modes]) - 1
+    return np.cumsum([not mode.is_image for mode in modes]) - 1
 
 
 def without_images(modes: Sequence[LocalMode]) -> list[LocalMode]:
     """Return the modes without images, each with the number of starts that ended at any of them."""
     counts = by_family(modes, [mode.n_ended for mode in modes])
-    firsts = [mode for mode in modes if mode.parent is None]
+    firsts = [mode for mode in modes if not mode.is_image]
     return [replace(m, n_ended=int(n)) for m, n in zip(firsts, counts, strict=True)]
 
 
@@ -176,5 +210,4 @@ def noticeable(modes: Sequence[LocalMode]) -> list[LocalMode]:
     left_out = order[np.cumsum(masses[order]) < NOTICEABLE]
     kept = np.flatnonzero(~np.isin(families, left_out)).tolist()
     numbers = {old: new for new, old in enumerate(kept)}
-    found = [modes[i] for i in kept]
-    return [m if m.parent is None else replace(m, parent=numbers[m.parent]) for m in found]
+    return [modes[i].renumbered(numbers) for i in kept]

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -18,7 +18,7 @@ from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.factors.cholesky import DenseFactor
 from pymc_coresets.sampling.maximisation.one_start import maximise
 from pymc_coresets.sampling.normal import Normal
-from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode
+from pymc_coresets.sampling.symmetry.local_modes import ImageOfMode, KnownModes, LocalMode
 from pymc_coresets.sampling.symmetry.value_changes import (
     PERIODS,
     Change,
@@ -89,8 +89,8 @@ class Symmetry:
         root = cholesky(back.T @ around.factor.matrix @ back, lower=True)
         return replace(around, location=self.at(around.location), factor=DenseFactor(root))
 
-    def of_mode(self, mode: LocalMode, prior: Density) -> LocalMode | None:
-        """Return the image of a mode; None if there is no mode nearby.
+    def of_mode(self, mode: LocalMode, prior: Density) -> Iterator[LocalMode]:
+        """Yield the image of a mode, if there is a mode nearby.
 
         If the prior differs there, the mode is that of the normal distribution around the image,
         times the prior there, over the prior around the known mode: no row is read.
@@ -103,7 +103,8 @@ class Symmetry:
         """
         around = self.of_normal(mode.around)
         if self.of_prior:
-            return LocalMode(around, mode.height)
+            yield LocalMode(around, mode.height)
+            return
         back, precision = inv(self.matrix), around.factor.matrix
 
         def slopes(points: np.ndarray) -> Slopes:
@@ -121,9 +122,9 @@ class Symmetry:
             found = normal_near(maximise(around, density), around, density, polish=True)
         except (SamplingError, LinAlgError, ValueError) as error:
             _log.info("There is no mode near an image of one: %s", error)
-            return None
-        height = float(density.values(found.location[None])[0])
-        return LocalMode(replace(found, tails=around.tails), height)
+        else:
+            height = float(density.values(found.location[None])[0])
+            yield LocalMode(replace(found, tails=around.tails), height)
 
 
 class Alone:
@@ -182,7 +183,7 @@ class Orbits:
         number : int
             Of this mode, from which those of the images count.
         """
-        begun = replace(mode, parent=None, image="")
+        begun = LocalMode(mode.around, mode.height, mode.n_ended)
         if not self.symmetries:
             return [begun]
         found, ways = KnownModes([begun]), [Symmetry.identity(len(mode.x))]
@@ -190,28 +191,28 @@ class Orbits:
         while done < len(found) < self.most:
             for symmetry in self.symmetries:
                 way = symmetry.after(ways[done])
-                image = self._new(way, found)
-                if image is None or image.log_mass < largest - _NEGLIGIBLE:
-                    continue
-                largest = max(largest, image.log_mass)
-                found.add(replace(image, parent=number + done, image=symmetry.name))
-                ways.append(way)
+                for new in self._new(way, found, largest - _NEGLIGIBLE):
+                    largest, named = max(largest, new.log_mass), symmetry.name
+                    found.add(
+                        ImageOfMode(new.around, new.height, parent=number + done, symmetry=named)
+                    )
+                    ways.append(way)
                 if len(found) == self.most:
                     break
             done += 1
         return found.modes
 
-    def _new(self, way: Symmetry, found: KnownModes) -> LocalMode | None:
-        """Return the image of the first mode, unless it is known."""
+    def _new(self, way: Symmetry, found: KnownModes, least: float) -> Iterator[LocalMode]:
+        """Yield the image of the first mode, unless it is known, or its log-mass too small."""
         first = found.modes[0]
         if way.of_prior and found.hold(way.at(first.x)):
-            return None
-        image = way.of_mode(first, self.prior)
-        if image is None or found.hold(image.x):
-            return None
-        ends = self.space.constrain(np.stack([first.x, image.x])).values.values()
-        # The unconstrained space of angles repeats itself.
-        return None if all(np.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in ends) else image
+            return
+        for image in way.of_mode(first, self.prior):
+            ends = self.space.constrain(np.stack([first.x, image.x])).values.values()
+            # The unconstrained space of angles repeats itself.
+            is_first = all(np.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in ends)
+            if not (is_first or image.log_mass < least or found.hold(image.x)):
+                yield image
 
 
 #: The images that modes have.

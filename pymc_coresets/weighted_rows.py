@@ -311,8 +311,9 @@ def of_model(
         around = _with_functions(around, loglik, cast(Quadratic, quadratic)) if is_same else around
     if is_same:
         return replace(known, around=around)
-    near = around_draws(space.free(known.draws))
-    return None if near is None else replace(known, around=near)
+    for near in around_draws(space.free(known.draws)):
+        return replace(known, around=near)
+    return None
 
 
 def _with_functions(

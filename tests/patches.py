@@ -129,4 +129,4 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any
 @pytest.fixture
 def not_independent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no draws of a known posterior serve as they are, so that chains are run."""
-    monkeypatch.setattr("pymc_coresets.sampling.steps.starts._independent", lambda *_: None)
+    monkeypatch.setattr("pymc_coresets.sampling.steps.starts._independent", lambda *_: ())

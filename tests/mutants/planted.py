@@ -193,7 +193,7 @@ PLANTED = [
         (".T + points - self.around.location", ".T - points + self.around.location"),
         ("> lost", "> -lost"),
         ("left > math.sqrt(_FORGOTTEN)", "left > _FORGOTTEN"),
-        ("if self.values is None:", "if True:"),
+        ("end = self.judged(end)", "pass"),
     ),
     *plant(
         "sampling/units/staying_nodes.py",
@@ -889,7 +889,7 @@ PLANTED = [
     ),
     *plant(
         "sampling/steps/metropolis.py",
-        ("weights is None or weights.longest > most:", "weights is None:"),
+        ("if weights.longest > most:", "if weights.longest == math.inf:"),
         ("math.ceil(2 / weights.efficiency)", "1"),
         ("weights = _Weights.of(drawn[2])", "pass"),
         ("weights.longest <= may_stay * n_skipped", "True"),

@@ -9,6 +9,7 @@ from scipy.special import logsumexp, softmax
 from pymc_coresets import build_coreset
 from pymc_coresets.sampling.steps.curved_ridges import CurvedRidge
 from pymc_coresets.sampling.steps.many_chains import ManyChains, Paths
+from pymc_coresets.sampling.steps.split_hmc import SplitHmc
 from pymc_coresets.sampling.steps.starts import around_draws
 
 
@@ -28,10 +29,11 @@ def of_parabola(b, rng):
 def test_chains_from_a_part_of_a_ridge_reach_all_of_it(least, most):
     rng = np.random.default_rng(1)
     draws = of_parabola(rng.uniform(least, most, 400), rng)
-    ridge = CurvedRidge.through(draws, parabola)
+    [ridge] = CurvedRidge.through(draws, parabola)
     along = ridge.spread(1_000, rng=rng)
     sampler = ManyChains(n_chains=64, n_draws=4_000, most=1e5, seen_at=ridge.at)
-    found = sampler.draw(ridge.seen_by(parabola), around_draws(along), along[:64], rng=rng)
+    [near] = around_draws(along)
+    found = sampler.draw(SplitHmc(ridge.seen_by(parabola), near), along[:64], rng=rng)
     assert isinstance(found, Paths)
     a, b = ridge.at(found.points).reshape(-1, 2).T
     # Of b standard normal, with the error of four thousand draws, half of them independent.
@@ -43,7 +45,7 @@ def test_chains_from_a_part_of_a_ridge_reach_all_of_it(least, most):
 
 def test_densities_by_coordinates_have_their_own_gradients():
     rng = np.random.default_rng(1)
-    ridge = CurvedRidge.through(of_parabola(rng.normal(size=400), rng), parabola)
+    [ridge] = CurvedRidge.through(of_parabola(rng.normal(size=400), rng), parabola)
     slopes = ridge.seen_by(parabola)
     for u in ridge.of(of_parabola(np.array([-1.5, 0.3, 2.0]), rng)):
         [value], [gradient] = slopes(u[None])
@@ -68,7 +70,7 @@ def test_surfaces_are_followed_in_both_of_their_directions():
     a, b, d = rng.normal(size=(3, 1_000))
     c = a**2 - a * b + b**3 / 4 + scale * rng.normal(size=1_000)
     draws = np.stack([a, b, c, d], axis=1)
-    ridge = CurvedRidge.through(draws, slopes)
+    [ridge] = CurvedRidge.through(draws, slopes)
     assert ridge.n_along == 3
     assert ridge.of(draws)[:, 3].std() * np.linalg.norm(ridge.axes[:, 3]) < 2 * scale
 
@@ -86,9 +88,9 @@ def test_no_coordinates_are_used_that_leave_out_another_ridge():
     rng = np.random.default_rng(1)
     a = np.exp(rng.normal(0, 0.4, 400))
     draws = np.stack([a, (1 + 0.02 * rng.normal(size=400)) / a], axis=1)
-    assert CurvedRidge.through(draws, hyperbola) is not None
+    assert [*CurvedRidge.through(draws, hyperbola)]
     signs = rng.choice([1.0, -1.0], p=[0.95, 0.05], size=400)
-    assert CurvedRidge.through(draws * signs[:, None], hyperbola) is None
+    assert not [*CurvedRidge.through(draws * signs[:, None], hyperbola)]
 
 
 @pytest.mark.parametrize("other", [0.0, 12.0])
@@ -127,7 +129,7 @@ def test_densities_that_overflow_beyond_the_ridge_are_no_warnings():
     rng = np.random.default_rng(1)
     a = rng.normal(-0.3, 0.7, 1_000)
     draws = np.stack([a, 1 - np.exp(a) + 0.02 * rng.normal(size=1_000)], axis=1)
-    assert CurvedRidge.through(draws, slopes) is not None  # warnings are errors
+    assert [*CurvedRidge.through(draws, slopes)]  # warnings are errors
 
 
 def test_normal_densities_have_no_curved_ridge_however_correlated():
@@ -139,7 +141,7 @@ def test_normal_densities_have_no_curved_ridge_however_correlated():
         pull = points @ precision
         return -(points * pull).sum(axis=1) / 2, -pull
 
-    assert CurvedRidge.through(draws, slopes) is None
+    assert not [*CurvedRidge.through(draws, slopes)]
 
 
 def test_a_heavy_tail_is_no_ridge():
@@ -149,7 +151,7 @@ def test_a_heavy_tail_is_no_ridge():
     def slopes(points):
         return -1.5 * np.log1p(points**2 / 2).sum(axis=1), -1.5 * points / (1 + points**2 / 2)
 
-    assert CurvedRidge.through(draws, slopes) is None
+    assert not [*CurvedRidge.through(draws, slopes)]
 
 
 @pytest.mark.slow

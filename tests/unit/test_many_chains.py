@@ -18,6 +18,7 @@ from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.steps import starts as choice
 from pymc_coresets.sampling.steps.many_chains import ManyChains, Paths, WarmUp, adapted
+from pymc_coresets.sampling.steps.split_hmc import SplitHmc
 from pymc_coresets.sampling.steps.starts import spread_starts
 
 SHAPE, N_DIMS = 3.0, 8
@@ -63,7 +64,7 @@ def sampler(**options):
 def drawn():
     """From starts, mean and width that are wrong."""
     rng = np.random.default_rng(1)
-    return sampler().draw(skewed, STANDARD, rng.normal(size=(64, N_DIMS)), rng=rng)
+    return sampler().draw(SplitHmc(skewed, STANDARD), rng.normal(size=(64, N_DIMS)), rng=rng)
 
 
 def test_draws_are_those_of_the_density(drawn):
@@ -125,7 +126,9 @@ def test_chains_that_do_not_move_from_mode_to_mode_give_nothing():
     rng = np.random.default_rng(4)
     starts = rng.normal(size=(64, 3)) + [10.0, 0.0, 0.0] * rng.choice([-1, 1], (64, 1))
     around = Normal(np.zeros(3), factor_of(np.diag([1 / 101, 1.0, 1.0])))
-    assert not isinstance(sampler(most=1e5).draw(two_modes, around, starts, rng=rng), Paths)
+    assert not isinstance(
+        sampler(most=1e5).draw(SplitHmc(two_modes, around), starts, rng=rng), Paths
+    )
 
 
 @pytest.mark.parametrize("where", ["everywhere", "in the mouth", "in the neck"])
@@ -140,7 +143,7 @@ def test_a_funnel_gives_nothing(seed, where):
         log_scale = -9 + log_scale / 10
     starts = np.hstack([log_scale, np.exp(log_scale) * rng.normal(size=(64, 9))])
     around = Normal(starts.mean(axis=0), factor_of(np.diag(1 / starts.var(axis=0))))
-    assert not isinstance(sampler(most=2e5).draw(funnel, around, starts, rng=rng), Paths)
+    assert not isinstance(sampler(most=2e5).draw(SplitHmc(funnel, around), starts, rng=rng), Paths)
 
 
 SPREAD = 0.3  # of the logarithm of a scale
@@ -161,7 +164,7 @@ def test_chains_that_mix_slowly_go_on_as_fewer():
     log_scale = SPREAD * rng.normal(size=(64, 1))
     starts = np.hstack([log_scale, np.exp(-log_scale) * rng.normal(size=(64, 40))])
     around = Normal(np.zeros(41), factor_of(np.diag([SPREAD**-2, *np.ones(40)])))
-    paths = sampler(most=4e5, n_joined=4).draw(one_scale_of_many, around, starts, rng=rng)
+    paths = sampler(most=4e5, n_joined=4).draw(SplitHmc(one_scale_of_many, around), starts, rng=rng)
     assert paths.values.shape[1] == 20  # a hundred effective draws of each are half of 4,000
     assert agreement(paths.points).rhat <= 1.01
     for share in (0.05, 0.25, 0.5, 0.75, 0.95):
@@ -190,7 +193,9 @@ def test_chains_that_nearly_agree_may_take_longer(times, goes_on, monkeypatch, c
     monkeypatch.setattr(ManyChains, "_wanted_length", lambda _, p: times * len(p.values))
     rng, most = np.random.default_rng(1), 2e5
     with caplog.at_level("INFO", "pymc_coresets"):
-        found = sampler(most=most).draw(skewed, STANDARD, rng.normal(size=(64, 8)), rng=rng)
+        found = sampler(most=most).draw(
+            SplitHmc(skewed, STANDARD), rng.normal(size=(64, 8)), rng=rng
+        )
     assert not isinstance(found, Paths)
     [n_gradients] = re.findall(r"not converged after (\d+) gradients", caplog.text)
     assert (int(n_gradients) > 3 * most) is goes_on
@@ -202,7 +207,7 @@ def test_what_tuned_chains_found_is_left_to_nuts():
     rng = np.random.default_rng(1)
     near = Normal(np.array([0.9, -2.0, 0.0, 0.0, 0.0]), factor_of(16 * np.eye(5)))
     starts = near.draw(64, rng=rng)[0]
-    found = sampler(most=1e6).draw(three_groups, near, starts, rng=rng)
+    found = sampler(most=1e6).draw(SplitHmc(three_groups, near), starts, rng=rng)
     assert isinstance(found, WarmUp)
     assert found.settled
     assert found.points.shape == (64, 5)
@@ -340,7 +345,7 @@ def test_a_ridge_without_an_upper_bound():
     around = Normal(np.array([0.5, 0.5]), factor_of(np.eye(2)))
     rng = np.random.default_rng(3)
     sampler = ManyChains(n_chains=64, n_draws=4_000, most=1e6)
-    paths = sampler.draw(slopes, around, rng.normal(0.5, 1.0, size=(64, 2)), rng=rng)
+    paths = sampler.draw(SplitHmc(slopes, around), rng.normal(0.5, 1.0, size=(64, 2)), rng=rng)
     k = paths.points[..., 0]
     for share in (0.05, 0.5, 0.95, 0.99):
         below = (k < -np.log(-np.log(share))).mean(axis=0)

@@ -7,7 +7,7 @@ from scipy.special import polygamma, psi
 
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.normal import Normal
-from pymc_coresets.sampling.steps.split_hmc import QUARTER, SplitHmc
+from pymc_coresets.sampling.steps.split_hmc import QUARTER, SplitHmc, judged_by
 
 N_CHAINS, N_DIMS, SHAPE = 1_000, 40, 5.0
 MIX = np.eye(N_DIMS) + np.diag(np.full(N_DIMS - 1, 0.5), 1)  # of independent coordinates
@@ -129,7 +129,7 @@ def test_gradients_of_another_density_give_draws_of_the_one_whose_values_are_kno
         return values + 0.1 * z.sum(axis=1), gradients + 0.1 * np.linalg.inv(MIX).sum(axis=0)
 
     around = Normal(MEAN, factor_of(PRECISION))
-    hmc = SplitHmc(of_other_shape, around, values=lambda x: slopes(x)[0])
+    hmc = SplitHmc(of_other_shape, around, judged_by(lambda x: slopes(x)[0]))
     [found] = hmc.moved(beginnings(rng), rng=rng)
     z = np.linalg.solve(MIX, found.T).ravel()
     error = (polygamma(1, SHAPE) / z.size) ** 0.5
@@ -142,7 +142,7 @@ def test_no_end_is_where_the_known_values_have_no_density():
     def right_half(x):
         return np.where(x[:, 0] > MEAN[0], slopes(x)[0], np.nan)
 
-    hmc = SplitHmc(slopes, Normal(MEAN, factor_of(PRECISION)), values=right_half)
+    hmc = SplitHmc(slopes, Normal(MEAN, factor_of(PRECISION)), judged_by(right_half))
     points = beginnings(rng)
     start = hmc.at(points[points[:, 0] > MEAN[0]])
     after = hmc.after(start, QUARTER, 4, rng=rng)

@@ -1,10 +1,10 @@
 """Arrays that are affine in coefficients, and rules for operations on them.
 
-An array is kept as one matrix for each coefficient node and an offset: ``array.ravel() =
-sum_k matrix_k @ node_k.ravel() + offset``.  A matrix that comes from an index array is sparse and
-stays sparse; one that comes from covariates is the array of the covariates itself.  Each Op has
-one rule, which combines the affine maps of its inputs.  The error for an Op without a rule names
-it.
+An array is kept as one matrix for each coefficient node: ``array.ravel() = sum_k matrix_k @
+node_k.ravel()``.  The number one is such a node, whose matrix is the offset.  A matrix that comes
+from an index array is sparse and stays sparse; one that comes from covariates is the array of the
+covariates itself.  Each Op has one rule, which combines the affine maps of its inputs.  The error
+for an Op without a rule names it.
 """
 
 import math
@@ -27,6 +27,9 @@ from pymc_coresets.reading.folding import values_of
 type Matrix = np.ndarray | sparse.csr_array
 type Operand = Affine | np.ndarray
 
+#: The node whose column is the offset.
+ONE = pt.constant(1.0)
+
 
 @dataclass(frozen=True, eq=False)
 class Affine:
@@ -38,13 +41,27 @@ class Affine:
         Shape of the array.
     blocks : mapping of Variable to (ndarray or csr_array)
         For each coefficient node, a matrix of shape (entries of the array, entries of the node).
-    offset : ndarray of shape (entries of the array,), or None
-        ``None`` means zeros.
+        That of `ONE` is dense.
     """
 
     shape: tuple[int, ...]
     blocks: Mapping[Variable, Matrix]
-    offset: np.ndarray | None = None
+
+    @classmethod
+    def of_data(cls, values: np.ndarray) -> "Affine":
+        """Return an array that depends on no coefficient."""
+        return cls(values.shape, {ONE: np.asarray(values, dtype=float).reshape(-1, 1)})
+
+    @property
+    def columns(self) -> dict[Variable, Matrix]:
+        """The blocks of the nodes that depend on free variables."""
+        return {v: m for v, m in self.blocks.items() if v is not ONE}
+
+    @property
+    def offset(self) -> np.ndarray:
+        """What is added to the products, (entries of the array,)."""
+        column: np.ndarray = np.asarray(self.blocks.get(ONE, np.zeros((self.size, 1))))
+        return column[:, 0]
 
     @property
     def size(self) -> int:
@@ -53,16 +70,14 @@ class Affine:
 
     def reshaped(self, shape: tuple[int, ...]) -> "Affine":
         """Return the same entries, in the same order, with another shape."""
-        return Affine(shape, self.blocks, self.offset)
+        return Affine(shape, self.blocks)
 
     def take(self, positions: np.ndarray) -> "Affine":
         """Return the array of the entries at `positions` of the raveled array."""
         flat = positions.ravel()
         if flat.size == self.size and np.array_equal(flat, np.arange(self.size)):
             return self.reshaped(positions.shape)
-        blocks = {v: m[flat] for v, m in self.blocks.items()}
-        offset = None if self.offset is None else self.offset[flat]
-        return Affine(positions.shape, blocks, offset)
+        return Affine(positions.shape, {v: m[flat] for v, m in self.blocks.items()})
 
     def broadcast(self, shape: tuple[int, ...]) -> "Affine":
         """Broadcast to `shape`."""
@@ -74,33 +89,23 @@ class Affine:
         """Multiply by data that broadcast against the array."""
         out = self.broadcast(np.broadcast_shapes(self.shape, factor.shape))
         by = np.broadcast_to(np.asarray(factor, dtype=float), out.shape).ravel()
-        blocks = {v: _scaled_rows(m, by) for v, m in out.blocks.items()}
-        return Affine(out.shape, blocks, None if out.offset is None else out.offset * by)
+        return Affine(out.shape, {v: _scaled_rows(m, by) for v, m in out.blocks.items()})
 
     def mapped(self, matrix: Matrix, shape: tuple[int, ...]) -> "Affine":
         """Multiply the raveled array from the left by a matrix."""
-        blocks = {v: _times(matrix, m) for v, m in self.blocks.items()}
-        return Affine(shape, blocks, None if self.offset is None else matrix @ self.offset)
+        return Affine(shape, {v: _times(matrix, m) for v, m in self.blocks.items()})
 
     def plus(self, other: Operand) -> "Affine":
         """Add another array, affine or data."""
         shape = np.broadcast_shapes(self.shape, other.shape)
-        out = self.broadcast(shape)
-        if not isinstance(other, Affine):
-            added = np.broadcast_to(np.asarray(other, dtype=float), shape).ravel()
-            return Affine(shape, out.blocks, _sum(out.offset, added))
-        other = other.broadcast(shape)
-        blocks = dict(out.blocks)
-        for variable, matrix in other.blocks.items():
+        if isinstance(other, Affine):
+            more = other.broadcast(shape)
+        else:
+            more = Affine.of_data(np.broadcast_to(other, shape))
+        blocks = dict(self.broadcast(shape).blocks)
+        for variable, matrix in more.blocks.items():
             blocks[variable] = blocks[variable] + matrix if variable in blocks else matrix
-        return Affine(shape, blocks, _sum(out.offset, other.offset))
-
-
-def _sum(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
-    if a is None or b is None:
-        return b if a is None else a
-    total: np.ndarray = a + b
-    return total
+        return Affine(shape, blocks)
 
 
 def _scaled_rows(matrix: Matrix, by: np.ndarray) -> Matrix:
@@ -178,7 +183,7 @@ def affine_map(variable: Variable, graph: RowGraph) -> Affine:
             maps[node.outputs[0]] = _mapped(node, inputs, graph)
     found = maps[variable]
     blocks = {v: found.blocks[v] for v in [*nodes, *found.blocks] if v in found.blocks}
-    return Affine(found.shape, blocks, found.offset)
+    return Affine(found.shape, blocks)
 
 
 def designs_of(
@@ -206,7 +211,7 @@ def designs_of(
         places = np.moveaxis(places, node.type.shape.index(None), -1)
     for own in places.reshape(n_numbers, n_obs):
         part = affine.take(own)
-        yield part.blocks, np.zeros(n_obs) if part.offset is None else part.offset
+        yield part.columns, part.offset
 
 
 def _coefficients(variable: Variable, graph: RowGraph) -> list[Variable]:
@@ -318,10 +323,7 @@ def _constant(variable: Variable, values: Operand) -> Variable:
 
 
 def _joined(axis: int, inputs: Sequence[Operand]) -> Affine:
-    parts = [
-        i if isinstance(i, Affine) else Affine(i.shape, {}, np.asarray(i, dtype=float).ravel())
-        for i in inputs
-    ]
+    parts = [i if isinstance(i, Affine) else Affine.of_data(i) for i in inputs]
     starts = np.cumsum([0, *(p.size for p in parts)])
     numbered = [s + np.arange(p.size).reshape(p.shape) for s, p in zip(starts, parts, strict=False)]
     total = int(starts[-1])
@@ -397,9 +399,9 @@ def _multiplied(node: Apply, factors: Sequence[Operand], graph: RowGraph) -> Aff
     for other in affine:
         single, shape = _single(node, other, graph), np.broadcast_shapes(out.shape, other.shape)
         # (M b + c) s = M (s b) + c s
-        blocks = {graph.product(single, v): m for v, m in out.blocks.items()}
-        if out.offset is not None:
-            blocks[single] = out.offset[:, None]
+        blocks = {
+            single if v is ONE else graph.product(single, v): m for v, m in out.blocks.items()
+        }
         out = Affine(shape, blocks)
     data = [np.asarray(f, dtype=float) for f in factors if not isinstance(f, Affine)]
     return reduce(Affine.scaled, data, out)
@@ -407,7 +409,7 @@ def _multiplied(node: Apply, factors: Sequence[Operand], graph: RowGraph) -> Aff
 
 def _single(node: Apply, x: Affine, graph: RowGraph) -> Variable:
     """Return the coefficient of an array that is one number of a coefficient node."""
-    if x.size != 1 or len(x.blocks) != 1 or x.offset is not None:
+    if x.size != 1 or len(x.blocks) != 1 or ONE in x.blocks:
         raise _not_affine(node, graph)
     [(variable, matrix)] = x.blocks.items()
     found = sparse.coo_array(matrix)

@@ -118,7 +118,7 @@ class SeenRows:
         """Graph of the held rows, coefficients of each predictor, and computed variables."""
         observations = self.found.observations
         graph = row_graph_of(observations)
-        nodes = [list(affine_map(v, graph).blocks) for v in self.found.nodes]
+        nodes = [list(affine_map(v, graph).columns) for v in self.found.nodes]
         graph.computed = list(dict.fromkeys(graph.computed))
         placeholders = [row.placeholder for row in observations.rows]
         compute = numpy_function([observations.n_rows, *placeholders], graph.computed)

@@ -1,7 +1,7 @@
 """Coordinates in which a thin curved ridge is straight, for chains that move along it."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
@@ -80,7 +80,7 @@ class CurvedRidge:
     >>> def slopes(x):
     ...     off, b = 1e4 * (x[:, 0] + x[:, 1] ** 2 - 1), x[:, 1]
     ...     return -(off**2) / 2e4 - b**2 / 2, np.stack([-off, -2 * off * b - b], axis=1)
-    >>> ridge = CurvedRidge.through(draws, slopes)
+    >>> [ridge] = CurvedRidge.through(draws, slopes)
     >>> ridge.of(draws).std(axis=0).round(2)
     array([1.  , 0.01])
     >>> np.abs(ridge.at(ridge.of(draws)) - draws).max() < 1e-12
@@ -95,8 +95,8 @@ class CurvedRidge:
     places: np.ndarray
 
     @classmethod
-    def through(cls, draws: np.ndarray, slopes: OfPoints) -> "CurvedRidge | None":
-        """Fit the coordinates to draws (n_draws, n_dims); None if they lie on no curved ridge.
+    def through(cls, draws: np.ndarray, slopes: OfPoints) -> "Iterator[CurvedRidge]":
+        """Fit the coordinates to draws (n_draws, n_dims), if they lie on a curved ridge.
 
         The axes along the ridge and across it are those of the curvature at a point of it, relative
         to the standard deviations of all draws.  A ridge need not be a graph over each of its
@@ -111,7 +111,7 @@ class CurvedRidge:
         """
         draws = draws[np.sort(np.unique(draws, axis=0, return_index=True)[1])]
         if len(draws) < 2 * _DRAWS_OF_TERM * draws.shape[1]:
-            return None
+            return
         density = Density(slopes)
         with np.errstate(all="ignore"):  # some draws may be impossible, and searches go too far
             some = draws[:_TRACED]
@@ -122,34 +122,33 @@ class CurvedRidge:
             mode = around.location[None] if isinstance(around, Normal) else mode
             hessian = negative_hessians(density, mode, kinks=False)
             if not _is_thinner(hessian[0], draws):
-                return None
+                return
             others = negative_hessians(density, draws[:_TANGENTS], kinks=False)
-            best, found = np.inf, None
+            best, found = np.inf, list[CurvedRidge]()
             for one in np.concatenate([hessian, others]):
-                ridge = cls._fitted(one, draws)
-                if ridge is not None:
-                    missed, ridge = ridge.traced(slopes, draws)
+                for fitted in cls._fitted(one, draws):
+                    missed, ridge = fitted.traced(slopes, draws)
                     if missed < best and not ridge.leaves_out(draws, slopes):
-                        best, found = missed, ridge
+                        best, found = missed, [ridge]
                 if best < _FITS:
                     break
         _log.info("A curved ridge: coordinates miss it by %.2g standard deviations", best)
-        return found
+        yield from found
 
     @classmethod
-    def _fitted(cls, hessian: np.ndarray, draws: np.ndarray) -> "CurvedRidge | None":
+    def _fitted(cls, hessian: np.ndarray, draws: np.ndarray) -> "Iterator[CurvedRidge]":
         """Return coordinates by the curvature at a point, fitted to draws."""
         if not np.isfinite(hessian).all():
-            return None
+            return
         location, scales = draws.mean(axis=0), draws.std(axis=0)
         thinness, ways = np.linalg.eigh(hessian * np.outer(scales, scales))
         n_along = int((thinness < _THIN).sum())
         if not 0 < n_along < len(location):
-            return None
+            return
         along, across = np.split(((draws - location) / scales) @ ways, [n_along], axis=1)
         widths = 1 / np.sqrt(thinness[n_along:])
         powers = _powers(along, across / widths, _DRAWS_OF_TERM)
-        return cls(
+        yield cls(
             location,
             scales[:, None] * ways,
             powers,

@@ -18,7 +18,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.factors.cholesky import DenseFactor
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.steps.playback import ChainRecord
-from pymc_coresets.sampling.steps.split_hmc import QUARTER, OfPoints, SplitHmc, Values
+from pymc_coresets.sampling.steps.split_hmc import QUARTER, SplitHmc
 
 #: Largest relative difference of the angle of a trajectory from a quarter turn.
 _JITTER = 0.3
@@ -136,7 +136,7 @@ class ManyChains:
     n_joined : int, default 1
         Number of chains of the result, see `Paths.joined`: a divisor of `n_chains`.
     seen_at : callable, optional
-        Returns what the chains must agree on, in place of the coordinates in which they move.
+        Returns what the chains must agree on: by default the coordinates in which they move.
 
     Notes
     -----
@@ -150,12 +150,11 @@ class ManyChains:
 
     >>> sampler = ManyChains(n_chains=64, n_draws=4_000, most=1e6)
     >>> rng = np.random.default_rng(1)
-    >>> paths = sampler.draw(
+    >>> hmc = SplitHmc(
     ...     lambda x: ((5 * x - np.exp(x)).sum(axis=1), 5 - np.exp(x)),
     ...     Normal(np.full(3, 1.0), DenseFactor.of(np.eye(3))),
-    ...     rng.normal(1.5, 0.5, size=(64, 3)),
-    ...     rng=rng,
     ... )
+    >>> paths = sampler.draw(hmc, rng.normal(1.5, 0.5, size=(64, 3)), rng=rng)
     >>> paths.points.shape[1:], np.exp(paths.points).mean().round(1)
     ((64, 3), np.float64(5.0))
     """
@@ -164,25 +163,17 @@ class ManyChains:
     n_draws: int
     most: float
     n_joined: int = 1
-    seen_at: Callable[[np.ndarray], np.ndarray] | None = None
+    seen_at: Callable[[np.ndarray], np.ndarray] = np.asarray
 
     def draw(
-        self,
-        slopes: OfPoints,
-        around: Normal,
-        starts: np.ndarray,
-        *,
-        values: Values | None = None,
-        rng: np.random.Generator,
+        self, hmc: SplitHmc, starts: np.ndarray, *, rng: np.random.Generator
     ) -> Paths | WarmUp:
         """Return draws of all chains; what tuning found if they do not agree.
 
         Parameters
         ----------
-        slopes, values : callable
-            See `SplitHmc`.
-        around : Normal
-            Near the density.
+        hmc : SplitHmc
+            What moves them, at first.
         starts : ndarray of shape (n_chains, n_dims)
             Spread as widely as the density, where it is finite.
         rng : numpy.random.Generator
@@ -195,7 +186,7 @@ class ManyChains:
             than one trajectory in a thousand diverges, or so many gradients do not suffice; or if
             too few trajectories are accepted, or the normal distribution still changes.
         """
-        run = _Run(SplitHmc(slopes, around, values), starts, self.most, rng)
+        run = _Run(hmc, starts, self.most, rng)
         if not run.tune():
             _log.info("Many chains: steps are still too long, or the chains on their way")
             return run.tuned(settled=False)
@@ -232,8 +223,7 @@ class ManyChains:
 
         The excess of the square of R-hat over one falls with the inverse of the length.
         """
-        points = paths.points if self.seen_at is None else self.seen_at(paths.points)
-        whole = np.concatenate([points, paths.values[..., None]], axis=2)
+        whole = np.concatenate([self.seen_at(paths.points), paths.values[..., None]], axis=2)
         found = agreement(whole)
         _log.info("Many chains of %d: R-hat %.4f, ESS %.0f", len(whole), *found)
         if not found.rhat <= RHAT_CONVERGED:

@@ -1,7 +1,7 @@
 """Independence Metropolis-Hastings, whose proposals are drawn and evaluated in advance."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,8 +37,8 @@ class IndependentProposals:
         Its cost at a point, in products.
     n_skipped : int, default 1
         Number of proposals per draw of a chain.
-    drawn : tuple of ndarray, optional
-        Result of `weighed` for the proposals of all chains, or of the first.
+    drawn : tuple of ndarray
+        Result of `weighed` for the proposals of all chains, or of the first, or of none.
 
     References
     ----------
@@ -50,7 +50,7 @@ class IndependentProposals:
     log_density: Callable[[np.ndarray], np.ndarray]
     n_of_density: float = 0.0
     n_skipped: int = 1
-    drawn: Weighed | None = None
+    drawn: Weighed = np.empty((0, 0)), np.empty(0), np.empty(0)
 
     @property
     def n_products(self) -> float:
@@ -70,36 +70,35 @@ class IndependentProposals:
 
     def tried(
         self, n: int, most: int, rng: np.random.Generator, *, n_chains: int = 1
-    ) -> "IndependentProposals | None":
-        """Draw proposals for n draws of all chains; None if each needs more than `most`.
+    ) -> "Iterator[IndependentProposals]":
+        """Draw proposals for n draws of all chains, unless each needs more than `most`.
 
         A pilot of a thousand determines their number per draw: the ratio of the largest weight to
         the mean, after which a chain has almost certainly moved.  If these would take more than a
         few seconds, a pilot of n follows, and there are fewer, but at least twice as many as give
         one independent draw by their weights.
 
-        Then the weights of all of them, or as many as fit into memory, are checked.  None if they
-        are unreliable by Pareto k-hat.  While a chain would not move for more than a hundredth of
-        its draws, each draw takes more proposals.
+        Then the weights of all of them, or as many as fit into memory, are checked.  Yields nothing
+        if they are unreliable by Pareto k-hat.  While a chain would not move for more than a
+        hundredth of its draws, each draw takes more proposals.
         """
         quick = int(_QUICK // (n * self.n_products))
         weights = _Weights.of(self.weighed(1_000, rng)[2])
-        if weights is not None and weights.longest > quick:
+        if quick < weights.longest < math.inf:
             weights = _Weights.of(self.weighed(n, rng)[2])
-        if weights is None or weights.longest > most:
-            return None
+        if weights.longest > most:
+            return
         n_skipped = max(min(math.ceil(weights.longest), quick), math.ceil(2 / weights.efficiency))
         may_stay, in_memory = max(n / n_chains / 100, 1.0), _NUMBERS // self.space.n_dims
         drawn = self.weighed(min(n * n_skipped, in_memory), rng)
         while True:
             weights = _Weights.of(drawn[2])
-            if weights is None:
-                return None
             if weights.longest <= may_stay * n_skipped:
-                return replace(self, n_skipped=n_skipped, drawn=drawn)
+                yield replace(self, n_skipped=n_skipped, drawn=drawn)
+                return
+            if weights.longest / may_stay > most:
+                return
             n_skipped = math.ceil(weights.longest / may_stay)
-            if n_skipped > most:
-                return None
             if n_more := min(n * n_skipped, in_memory) - len(drawn[2]):
                 both = zip(drawn, self.weighed(n_more, rng), strict=True)
                 x, logp, log_weights = (np.concatenate(each) for each in both)
@@ -119,7 +118,7 @@ class IndependentProposals:
     def _own(self, number: int, n: int, rng: np.random.Generator) -> Weighed:
         """Return a chain's proposals drawn in advance, or new ones if these are used up."""
         some = slice(number * n, (number + 1) * n)
-        if self.drawn is None or some.stop > len(self.drawn[2]):
+        if some.stop > len(self.drawn[2]):
             return self.weighed(n, rng)
         x, logp, log_weights = (values[some] for values in self.drawn)
         return x, logp, log_weights
@@ -138,25 +137,27 @@ def path(log_weights: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Weights:
-    """Summary of the importance weights of proposals, if these are reliable.
+    """Summary of the importance weights of proposals.
 
-    Ratio of the largest weight to the mean, and effective sample size as a share of the draws.
+    Ratio of the largest weight to the mean, infinite if they are unreliable; and effective sample
+    size as a share of the draws.
     """
 
     longest: float
     efficiency: float
 
     @classmethod
-    def of(cls, log_weights: np.ndarray) -> "_Weights | None":
+    def of(cls, log_weights: np.ndarray) -> "_Weights":
+        unreliable = cls(math.inf, 0.0)
         n, finite = len(log_weights), log_weights[np.isfinite(log_weights)]
         if len(finite) < n // 2:
-            return None
+            return unreliable
         log_mean = logsumexp(finite) - math.log(n)
         longest = math.exp(finite.max() - log_mean)
         # The tail is not informative for weights in groups, as from a mixture of proposals.
         heavy = longest > math.sqrt(n) / 2
         few = len(finite) < MIN_DRAWS
         if heavy and (few or pareto_smooth(finite[None]).pareto_khat > KHAT_RELIABLE):
-            return None
+            return unreliable
         square = math.exp(logsumexp(2 * finite) - math.log(n) - 2 * log_mean)
         return cls(longest, 1 / square)

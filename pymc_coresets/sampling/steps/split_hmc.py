@@ -11,7 +11,6 @@ from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.sampling.normal import Normal
 
 type OfPoints = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-type Values = Callable[[np.ndarray], np.ndarray]
 
 #: Angle of a trajectory under the normal distribution after which its end is independent of its
 #: start.
@@ -51,6 +50,22 @@ class States:
         return float((np.abs((one * other).sum(axis=0)) / sizes).max())
 
 
+def judged_by(log_density: Callable[[np.ndarray], np.ndarray]) -> Callable[[States], States]:
+    """Return a function that replaces the log-densities of states."""
+
+    def judged(states: States) -> States:
+        with np.errstate(all="ignore"):
+            values = log_density(states.points)
+        return replace(states, values=np.where(np.isfinite(values), values, -np.inf))
+
+    return judged
+
+
+def _as_they_are(states: States) -> States:
+    """Accept trajectories by the density that they follow."""
+    return states
+
+
 @dataclass(frozen=True, eq=False)
 class TrajectoryEnds:
     """Chains after a trajectory each, by how much its energy grew, and whether they moved."""
@@ -82,10 +97,10 @@ class SplitHmc:
         Returns the log-densities (n_points,), in nats, and gradients at points (n_points, n_dims).
     around : Normal
         With approximately the mean and precision of the density.
-    values : callable, optional
-        Returns the log-densities (n_points,) of the draws, if gradients are those of another
-        density near by, which takes less time.  Trajectories along any gradients preserve volume
-        and can be reversed, so that draws are exact: ends are accepted by these values.
+    judged : callable, optional
+        Gives states the log-densities of the draws, see `judged_by`, if gradients are those of
+        another density near by, which takes less time.  Trajectories along any gradients preserve
+        volume and can be reversed, so that draws are exact: ends are accepted by these values.
 
     References
     ----------
@@ -109,7 +124,7 @@ class SplitHmc:
 
     slopes: OfPoints
     around: Normal
-    values: Values | None = None
+    judged: Callable[[States], States] = _as_they_are
 
     def moved(self, points: np.ndarray, *, rng: np.random.Generator) -> Iterator[np.ndarray]:
         """Yield as many draws, (n_chains, n_dims), unless they stay correlated with the starts.
@@ -137,15 +152,7 @@ class SplitHmc:
 
     def at(self, points: np.ndarray) -> States:
         """Evaluate the density; if it is not finite, it is zero, with gradient zero."""
-        return self._judged(self._along(points))
-
-    def _judged(self, states: States) -> States:
-        """Replace the log-densities of a trajectory by those of the draws."""
-        if self.values is None:
-            return states
-        with np.errstate(all="ignore"):
-            values = self.values(states.points)
-        return replace(states, values=np.where(np.isfinite(values), values, -np.inf))
+        return self.judged(self._along(points))
 
     def _along(self, points: np.ndarray) -> States:
         """Evaluate the density whose gradients trajectories follow."""
@@ -177,7 +184,7 @@ class SplitHmc:
                 away = end.points - location
                 end = self._along(location + cos * away + sin * velocity)
                 velocity = cos * velocity - sin * away + step / 2 * end.pull
-            end = self._judged(end)
+            end = self.judged(end)
             lost = np.square(factor.whiten(velocity)).sum(axis=1) / 2 - end.values - energy
         lost = np.nan_to_num(lost, nan=np.inf)
         accepted = rng.exponential(size=len(lost)) > lost

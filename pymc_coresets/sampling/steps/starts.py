@@ -1,9 +1,12 @@
 """How `pm.sample` begins near a known posterior: with chains made in advance, or with a metric."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from inspect import signature
+from itertools import chain
 
 import numpy as np
 import pymc as pm
@@ -29,8 +32,8 @@ from pymc_coresets.sampling.steps.nuts import (
     PrecisionPotential,
     SampleOptions,
 )
-from pymc_coresets.sampling.steps.playback import Playback, Source
-from pymc_coresets.sampling.steps.split_hmc import OfPoints
+from pymc_coresets.sampling.steps.playback import Playback
+from pymc_coresets.sampling.steps.split_hmc import OfPoints, SplitHmc, judged_by
 from pymc_coresets.sampling.units.staying_nodes import with_staying_nodes
 
 #: Options of `pm.sample` itself, and those that configure the start of NUTS.
@@ -84,18 +87,18 @@ def better_start(
         return None
     rng = generator(options.get("random_seed")).spawn(1)[0]
     n_chains, n_draws = options.get("chains", 1), options.get("draws", 1_000)
-    made: Source | WarmUp | None
-    made = _independent(known, posterior, n_draws, n_chains, rng)
-    if made is None:
-        made = _many_chains(known, posterior, n_draws, n_chains, rng)
-    if made is None or isinstance(made, WarmUp):
-        _log.info("NUTS: neither independent proposals nor many chains serve")
-        return None if made is None else _going_on(model, made, posterior.space, options, rng)
-    with model:
-        step = Playback(model.value_vars, made)
-    # The draws are known: PyMC's table of their progress would show that none are made per second.
-    tune = {"tune": 0} if isinstance(made, JoinedChains) else {}
-    return {"tune": 0, **options, **tune, "cores": 1, "step": step, "progressbar": False}
+    given = known, posterior, n_draws, n_chains, rng
+    for made in chain(_independent(*given), _many_chains(*given)):
+        if isinstance(made, WarmUp):
+            _log.info("NUTS: neither independent proposals nor many chains serve")
+            return _going_on(model, made, posterior.space, options, rng)
+        with model:
+            step = Playback(model.value_vars, made)
+        # The draws are known: PyMC's table of progress would show that none are made per second.
+        tune = {"tune": 0} if isinstance(made, JoinedChains) else {}
+        return {"tune": 0, **options, **tune, "cores": 1, "step": step, "progressbar": False}
+    _log.info("NUTS: neither independent proposals nor many chains serve")
+    return None
 
 
 def _independent(
@@ -104,32 +107,30 @@ def _independent(
     n_draws: int,
     n_chains: int,
     rng: np.random.Generator,
-) -> IndependentProposals | None:
-    """Return proposals for all chains, if these take less time than NUTS."""
-    around = _around(known, posterior)
-    if around is None:
-        return None
+) -> Iterator[IndependentProposals]:
+    """Yield proposals for all chains, if these take less time than NUTS."""
     density = posterior.as_loops.log_density
-    proposals = IndependentProposals(posterior.space, around, density, posterior.n_products)
     of_others = _OF_NUTS * (_IN_PYTHON + posterior.n_products_of_gradient)
     if not _has_several_modes(known):
         of_others = min(of_others, _OF_MANY * _of_many_chains(posterior))
-    most = int(of_others // proposals.n_products)
-    found = proposals.tried(n_draws * n_chains, most, rng, n_chains=n_chains) if most else None
-    if found is None:
+    for around in _around(known, posterior):
+        proposals = IndependentProposals(posterior.space, around, density, posterior.n_products)
+        most = int(of_others // proposals.n_products)
+        for found in proposals.tried(n_draws * n_chains, most, rng, n_chains=n_chains):
+            _log.info("Independence Metropolis-Hastings: %d proposals per draw", found.n_skipped)
+            yield found
         _log.info("Independent proposals are unreliable, or too many are needed")
-    else:
-        _log.info("Independence Metropolis-Hastings: %d proposals per draw", found.n_skipped)
-    return found
 
 
-def _around(known: Proposal[Draws], posterior: Surrogate) -> KnownDensity | None:
-    around: KnownDensity | None = known.around
-    if not isinstance(around, KnownDensity):
-        around = around_draws(posterior.space.free(known.draws))
-    if isinstance(around, Normal | Mixture):
-        return around.split(posterior.log_density)
-    return around
+def _around(known: Proposal[Draws], posterior: Surrogate) -> Iterator[KnownDensity]:
+    found: Iterable[KnownDensity] = [known.around]
+    if not isinstance(known.around, KnownDensity):
+        found = around_draws(posterior.space.free(known.draws))
+    for around in found:
+        if isinstance(around, Normal | Mixture):
+            yield around.split(posterior.log_density)
+        else:
+            yield around
 
 
 def _many_chains(
@@ -138,17 +139,13 @@ def _many_chains(
     n_draws: int,
     n_chains: int,
     rng: np.random.Generator,
-) -> JoinedChains | WarmUp | None:
-    """Return chains of the result, joined from many, or where these are if they do not agree."""
+) -> Iterator[JoinedChains | WarmUp]:
+    """Yield chains of the result, joined from many, or where these are if they do not agree."""
     posterior = posterior.as_loops
     space, each = posterior.space, posterior.n_products
     if _has_several_modes(known) or not space.continuous.all():
         _log.info("Many chains need continuous variables, and do not move between several modes")
-        return None
-    near = normal_of(known, space)
-    if near is None:
-        _log.info("Many chains need a normal distribution, for which the draws are too few")
-        return None
+        return
     at_once = np.clip(_OF_CHAINS // max(each, 1.0), _LEAST_CHAINS, _CHAINS)
     n_joined = max(int(at_once) // n_chains, 1)
     # What NUTS takes, with its tuning: its steps are shorter by the fourth root of the dimensions.
@@ -158,65 +155,68 @@ def _many_chains(
     sampler = ManyChains(
         n_chains=n_joined * n_chains, n_draws=n_draws * n_chains, most=most, n_joined=n_chains
     )
-    slopes = posterior.slopes
-    starts = spread_starts(known, space, sampler.n_chains, rng=rng)
-    found: Paths | WarmUp | None
     try:
-        of_ridges = rng.spawn(1)[0]
-        draws = spread_starts(known, space, _ON_RIDGE, rng=of_ridges)
-        found = _along(draws, sampler, slopes, of_ridges)
-        if found is None:
-            nearby = _nearby(posterior, near.location, starts)
-            values = None if nearby is posterior else posterior.log_density
-            found = sampler.draw(nearby.slopes, near, starts, values=values, rng=rng)
-            if isinstance(found, WarmUp):  # chains went further than what was known
-                found = _along(found.ways, sampler, slopes, of_ridges) or found
+        for near in normal_of(known, space):
+            found = next(_paths(known, posterior, sampler, near, rng))
+            if not isinstance(found, WarmUp):
+                yield JoinedChains(space, found.joined(n_chains, n_draws))
+            elif found.settled:
+                yield found
     except (NotImplementedError, UnsupportedModelError) as error:
         _log.info("Many chains need gradients: %s", error)
-        return None
-    if isinstance(found, WarmUp):
-        return found if found.settled else None
-    return JoinedChains(space, found.joined(n_chains, n_draws))
+
+
+def _paths(
+    known: Proposal[Draws],
+    posterior: Surrogate,
+    sampler: ManyChains,
+    near: Normal,
+    rng: np.random.Generator,
+) -> Iterator[Paths | WarmUp]:
+    """Yield draws of chains along a curved ridge, if there is one, or else near a normal one."""
+    starts = spread_starts(known, posterior.space, sampler.n_chains, rng=rng)
+    of_ridges = rng.spawn(1)[0]
+    draws = spread_starts(known, posterior.space, _ON_RIDGE, rng=of_ridges)
+    yield from _along(draws, sampler, posterior.slopes, of_ridges)
+    found = sampler.draw(_nearby(posterior, near, starts), starts, rng=rng)
+    if isinstance(found, WarmUp):  # chains went further than what was known
+        yield from _along(found.ways, sampler, posterior.slopes, of_ridges)
+    yield found
 
 
 def _along(
     draws: np.ndarray, sampler: ManyChains, slopes: OfPoints, rng: np.random.Generator
-) -> Paths | None:
-    """Return draws of chains along a curved ridge; None if there is none, or they do not agree."""
-    ridge = CurvedRidge.through(draws[:_ON_RIDGE], slopes)
-    if ridge is None:
-        return None
-    points = ridge.spread(_ON_RIDGE, rng=rng)
-    near = around_draws(points)
-    if near is None:
-        return None
-    sampler = replace(sampler, seen_at=ridge.at)
-    found = sampler.draw(ridge.seen_by(slopes), near, points[: sampler.n_chains], rng=rng)
-    if isinstance(found, WarmUp):
-        return None
-    _log.info("Many chains in coordinates along a curved ridge")
-    return found._replace(points=ridge.at(found.points))
+) -> Iterator[Paths]:
+    """Yield draws of chains along a curved ridge, if there is one, and they agree."""
+    for ridge in CurvedRidge.through(draws[:_ON_RIDGE], slopes):
+        points = ridge.spread(_ON_RIDGE, rng=rng)
+        along = replace(sampler, seen_at=ridge.at)
+        for near in around_draws(points):
+            hmc = SplitHmc(ridge.seen_by(slopes), near)
+            found = along.draw(hmc, points[: sampler.n_chains], rng=rng)
+            if not isinstance(found, WarmUp):
+                _log.info("Many chains in coordinates along a curved ridge")
+                yield found._replace(points=ridge.at(found.points))
 
 
-def _nearby(posterior: Surrogate, middle: np.ndarray, points: np.ndarray) -> Surrogate:
-    """Return a density whose gradients trajectories may follow: the posterior, or a faster one.
+def _nearby(posterior: Surrogate, near: Normal, points: np.ndarray) -> SplitHmc:
+    """Return what moves chains: by gradients of the posterior, or of a faster density near it.
 
     Parameters
     ----------
     posterior : Surrogate
-    middle : ndarray of shape (n_dims,)
+    near : Normal
+        Around its mode.
     points : ndarray of shape (n_points, n_dims)
         Draws of the posterior, nearly.
     """
-    values: np.ndarray | None = None
-    for near in with_staying_nodes(posterior, middle):
-        if values is None:
-            values = posterior.log_density(points)
-        away = values - near.slopes(points).values
+    of_points = cache(lambda: posterior.log_density(points))
+    for faster in with_staying_nodes(posterior, near.location):
+        away = of_points() - faster.slopes(points).values
         if np.isfinite(away).all() and away.std() < _NEARBY:
             _log.info("Trajectories follow a density within %.2g nats", away.std())
-            return near
-    return posterior
+            return SplitHmc(faster.slopes, near, judged_by(posterior.log_density))
+    return SplitHmc(posterior.slopes, near)
 
 
 def _of_many_chains(posterior: Surrogate) -> float:
@@ -242,8 +242,8 @@ def _has_several_modes(known: Proposal[Draws]) -> bool:
     return max(len(parts), len(known.modes or ())) > 1
 
 
-def normal_of(known: Proposal[Draws], space: Unconstrained) -> Normal | None:
-    """Return a normal distribution near a posterior; None if there are too few draws of it.
+def normal_of(known: Proposal[Draws], space: Unconstrained) -> Iterator[Normal]:
+    """Yield a normal distribution near a posterior, unless there are too few draws of it.
 
     Around the largest mode, if there are several.
 
@@ -258,10 +258,11 @@ def normal_of(known: Proposal[Draws], space: Unconstrained) -> Normal | None:
     if isinstance(around, Mixture):
         around = around.largest
     if isinstance(around, Normal):
-        return around
-    if isinstance(around, CholeskyFactor):
-        return Normal(points.mean(axis=0), around)
-    return around_draws(points)
+        yield around
+    elif isinstance(around, CholeskyFactor):
+        yield Normal(points.mean(axis=0), around)
+    else:
+        yield from around_draws(points)
 
 
 def spread_starts(
@@ -281,19 +282,16 @@ def spread_starts(
     return points
 
 
-def around_draws(points: np.ndarray) -> Normal | None:
-    """Return the normal distribution with the mean and covariance of draws (n_draws, n_dims).
+def around_draws(points: np.ndarray) -> Iterator[Normal]:
+    """Yield the normal distribution with the mean and covariance of draws (n_draws, n_dims).
 
-    None if they are too few for their dimensions.
+    Unless they are too few for their dimensions.
     """
     n_draws, n_dims = points.shape
-    if n_draws < 5 * n_dims:
-        return None
-    try:
-        precision = inv(np.atleast_2d(np.cov(points.T)))
-        return heavy_tailed(points.mean(axis=0), cholesky(precision, lower=True))
-    except LinAlgError:
-        return None
+    if n_draws >= 5 * n_dims:
+        with suppress(LinAlgError):
+            root = cholesky(inv(np.atleast_2d(np.cov(points.T))), lower=True)
+            yield heavy_tailed(points.mean(axis=0), root)
 
 
 def asks_for_nuts(options: Mapping[str, object]) -> bool:
@@ -351,10 +349,9 @@ def known_metric(
         return dict(options)
     rng, n_chains = generator(options.get("random_seed")), options["chains"]
     chosen = known.draws.take(_beginnings(known, n_chains, rng))
-    near = normal_of(known, space)
-    if near is None:
-        return {"init": "adapt_diag", "initvals": _points(chosen, space), **options}
-    return _with_metric(model, near.factor, chosen, space, options, rng)
+    for near in normal_of(known, space):
+        return _with_metric(model, near.factor, chosen, space, options, rng)
+    return {"init": "adapt_diag", "initvals": _points(chosen, space), **options}
 
 
 def _points(draws: Draws, space: Unconstrained) -> list[KnownStart]:

@@ -131,11 +131,11 @@ def check_approximation(
     model = full_model(model)
     space = Unconstrained(model)
     density = _density(log_density, space)
+    own: Callable[[xr.DataTree, np.ndarray], np.ndarray] = partial(_evaluated, density)
     if not callable(density):
-        posterior = _holding(posterior, density)
-        density = None
+        posterior, own = _holding(posterior, density), _held
     loglik = likelihood_of_model(model, wanted, rng=np.random.default_rng(0))
-    densities = partial(_log_densities, loglik, space, density)
+    densities = partial(_log_densities, loglik, space, own)
     found = check_draws(Chains(posterior), densities, draws=draws, impossible=_IMPOSSIBLE)
     return replace(found, subject="approximation")
 
@@ -261,23 +261,28 @@ class GaussianApproximation:
 def _log_densities(
     loglik: LogLikelihood,
     space: Unconstrained,
-    density: DensityOfPoints | None,
+    own: Callable[[xr.DataTree, np.ndarray], np.ndarray],
     idata: xr.DataTree,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return log-densities of the posterior and an approximation, on the unconstrained scale.
-
-    Without a density of the latter, the draws hold its values.
-    """
+    """Return log-densities of the posterior and an approximation, on the unconstrained scale."""
     draws = Draws.of(idata, loglik.observations.shapes)
     points = finite_points(space, draws)
     with np.errstate(all="ignore"):  # such draws are refused below
         full = loglik.sums(draws).total + loglik.rest.values(points)
-    if density is None:
-        own = idata["posterior"][_HELD].transpose("chain", "draw").to_numpy().ravel()
-    else:
-        with np.errstate(all="ignore"):  # values that are not finite are reported below
-            own = _usable(density(points), (len(points),))
-    return full, own
+    return full, own(idata, points)
+
+
+def _held(idata: xr.DataTree, points: np.ndarray) -> np.ndarray:
+    """Return the values of the approximation that the draws hold."""
+    del points
+    values: np.ndarray = idata["posterior"][_HELD].transpose("chain", "draw").to_numpy()
+    return values.ravel()
+
+
+def _evaluated(density: DensityOfPoints, idata: xr.DataTree, points: np.ndarray) -> np.ndarray:
+    del idata
+    with np.errstate(all="ignore"):  # values that are not finite are reported
+        return _usable(density(points), (len(points),))
 
 
 def _density(log_density: object, space: Unconstrained) -> Any:  # noqa: ANN401 - what users pass

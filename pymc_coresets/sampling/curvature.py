@@ -21,6 +21,7 @@ from pymc_coresets.sampling.maximisation.one_start import (
     REMEDY,
     minimise,
     minimise_where_finite,
+    negative_like,
     negative_of,
 )
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
@@ -70,7 +71,7 @@ def normal_near(mode: np.ndarray, like: Normal, density: Density, *, polish: boo
         # Along a ridge the gradient is small far from the mode, and a step of Newton's leaves it.
         start = Normal(mode, factor)
         mode = start.at(
-            minimise(negative_of(density, start), np.zeros(len(mode)), most_steps=200).x
+            minimise(negative_like(density, start), np.zeros(len(mode)), most_steps=200).x
         )
         try:
             around, step = _normal_at(mode, factor, density)
@@ -207,10 +208,10 @@ def where_flat(density: Density, start: np.ndarray) -> Normal:
     """
     x = start
     for _ in range(_STEPS):
-        [factor] = factors_at(density, x[None], kinks=False)
-        if factor is None:
+        factors = factors_at(density, x[None], kinks=False)
+        if not factors:
             break
-        around, length = moved(Normal(x, factor), density)
+        around, length = moved(Normal(x, factors[0]), density)
         if length < _FLAT:
             return around
         if not np.isfinite(length):

@@ -242,8 +242,8 @@ class Surrogate:
 
     def _n_products(self, n_times: int) -> float:
         """Return how many products there are if each of the density's is repeated so often."""
-        curvature = None if self.quadratic is None else self.quadratic.curvature
-        entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
+        matrices = [own.curvature for own in self._quadratics]
+        entries = sum(getattr(matrix, "nnz", matrix.size) for matrix in matrices)
         n_nodes = self.loglikelihood.observations.n_nodes
         of_places = 3 if self.rows.unit_rows else 0
         return float((n_times * n_nodes + of_places) * self.rows.n_numbers + n_times * entries)
@@ -255,9 +255,13 @@ class Surrogate:
         total = np.zeros(draws.n_draws)
         if self.weights.any():
             total += self.loglikelihood.weighted_sum(draws, self.rows, self.weights, finite=False)
-        if self.quadratic is not None:
-            total += self.quadratic.at_draws(observations, draws)
+        for own in self._quadratics:
+            total += own.at_draws(observations, draws)
         return total
+
+    @property
+    def _quadratics(self) -> list[Quadratic]:
+        return [own for own in (self.quadratic,) if own is not None]
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
         """Return the log-density of points (n_points, n_dims), up to a constant: (n_points,).

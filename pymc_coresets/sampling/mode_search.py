@@ -1,7 +1,7 @@
 """Other modes of a posterior: starting points, and searches from them."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -146,22 +146,34 @@ def _refine(
     def by_curvature(points: np.ndarray) -> Ends:
         return maximise_by_curvature(density, points, n_gradients=_ON_RIDGES, are_known=are_known)
 
-    for refine in (None, by_gradients, by_curvature):
-        if refine is not None and ends:
-            refined = refine(np.stack([end.x for end in ends]))
+    ends = _settled(density, found, ends, error, orbits)
+    for search in (by_gradients, by_curvature):
+        if ends:
+            refined = search(np.stack([end.x for end in ends]))
             ends = _joined(refined, [end.n_starts for end in ends])
-        ends = _not_known(found, ends, error)
-        settled = settled_each(density, np.stack([end.x for end in ends])) if ends else []
-        both = list(zip(ends, settled, strict=True))
-        ends = [end for end, around in both if isinstance(around, SamplingError)]
-        new = [(end, around) for end, around in both if isinstance(around, Normal)]
-        if new:
-            heights = density.values(np.stack([around.location for _, around in new]))
-            modes = [
-                LocalMode(around, float(height), end.n_starts)
-                for (end, around), height in zip(new, heights, strict=True)
-            ]
-            _add(density, found, modes, error, orbits)
+            ends = _settled(density, found, ends, error, orbits)
+
+
+def _settled(
+    density: Density,
+    found: KnownModes,
+    ends: Sequence[_End],
+    error: Callable[[np.ndarray, np.ndarray], float],
+    orbits: Images,
+) -> list[_End]:
+    """Add the modes at some ends, and return the ends that are at none."""
+    ends = _not_known(found, ends, error)
+    settled = settled_each(density, np.stack([end.x for end in ends])) if ends else []
+    both = list(zip(ends, settled, strict=True))
+    new = [(end, around) for end, around in both if isinstance(around, Normal)]
+    if new:
+        heights = density.values(np.stack([around.location for _, around in new]))
+        modes = [
+            LocalMode(around, float(height), end.n_starts)
+            for (end, around), height in zip(new, heights, strict=True)
+        ]
+        _add(density, found, modes, error, orbits)
+    return [end for end, around in both if isinstance(around, SamplingError)]
 
 
 def n_searched(modes: Sequence[LocalMode]) -> int:
@@ -193,7 +205,7 @@ def _not_known(
     for end in sorted(ends, key=lambda end: -end.height):
         [number] = known.holding(end.x[None], np.array([end.height]))
         if number >= 0:
-            _count(known, int(number), end.n_starts)
+            _count(known, int(number), end.n_starts, known.modes[number])
         elif np.isfinite(end.height) and _may_be_noticeable(known.modes, end.height, end.x, error):
             left.append(end)
     return left
@@ -212,13 +224,14 @@ def _add(
     dips.measure(known, modes)
     for mode in modes:
         [number] = known.holding(mode.x[None], np.array([mode.height]))
-        part_of = int(number) if number >= 0 else dips.none_before(known, mode)
-        if part_of is not None:
+        for part_of in [int(number)] if number >= 0 else dips.none_before(known, mode):
             _count(known, part_of, mode.n_ended, mode)
-        elif _may_be_noticeable(known.modes, mode.height, mode.x, error):
-            for image in orbits.of(mode, len(known)):
-                if not (image.is_image and known.hold(image.x)):
-                    known.add(image)
+            break
+        else:
+            if _may_be_noticeable(known.modes, mode.height, mode.x, error):
+                for image in orbits.of(mode, len(known)):
+                    if not (image.is_image and known.hold(image.x)):
+                        known.add(image)
 
 
 class _Dips:
@@ -236,14 +249,13 @@ class _Dips:
             every.add(mode)
         self._look(pairs)
 
-    def none_before(self, known: KnownModes, mode: LocalMode) -> int | None:
-        """Return the number of a known mode with no dip before it, of the nearest; or None."""
+    def none_before(self, known: KnownModes, mode: LocalMode) -> Iterator[int]:
+        """Yield the numbers of known modes, of the nearest, with no dip before them."""
         nearest = _nearest(known, mode)
         self._look([(known.modes[number].around, mode.around) for number in nearest])
         for number in nearest:
             if not self._apart[known.modes[number].around, mode.around]:
-                return number
-        return None
+                yield number
 
     def _look(self, pairs: Sequence[Pair]) -> None:
         new = [pair for pair in pairs if pair not in self._apart]
@@ -255,10 +267,10 @@ def _nearest(known: KnownModes, mode: LocalMode) -> list[int]:
     return known.nearest(mode.around)[:_NEAREST]
 
 
-def _count(known: KnownModes, number: int, n_starts: int, found: LocalMode | None = None) -> None:
+def _count(known: KnownModes, number: int, n_starts: int, found: LocalMode) -> None:
     """Count starts that ended at a mode, whose highest point may be `found`."""
     mode = known.modes[number]
-    higher = mode if found is None or found.height <= mode.height else found
+    higher = mode if found.height <= mode.height else found
     n_ended = mode.n_ended + n_starts
     known.set(number, replace(mode, around=higher.around, height=higher.height, n_ended=n_ended))
 

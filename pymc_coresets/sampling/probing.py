@@ -3,6 +3,7 @@
 import logging
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -102,24 +103,24 @@ class Probing:
         ratios = self.looked_along_lines(Draws.of(idata, own.free))
         return ratios, np.zeros(len(ratios))
 
-    def looked_along_lines(self, draws: Draws | None = None) -> Floats:
+    def looked_along_lines(self, *draws: Draws) -> Floats:
         """Evaluate the lines, and some draws in the same pass: return their log-ratios."""
         positions = self.profile.ends
         points = self.lines.points(positions).reshape(-1, self.lines.origins.shape[1])
-        both = self.evaluated(points, draws)
+        both = self.evaluated(points, *draws)
         ratios, on_lines = np.split(both, [len(both) - len(points)])
         self._ratios = np.where(np.isfinite(on_lines), on_lines, -np.inf)
         return ratios
 
-    def evaluated(self, points: Floats, draws: Draws | None = None) -> Floats:
+    def evaluated(self, points: Floats, *draws: Draws) -> Floats:
         """Return log-ratios at draws, and then at points; minus infinity outside the support."""
         at = self.found.space.constrain(points)
         inside = at.are_finite
-        at = at.take(inside)
-        n_first = 0 if draws is None else draws.n_draws
-        if draws is not None:
-            at = Draws({n: np.concatenate([draws.values[n], v]) for n, v in at.values.items()})
-        full, own = self.found.log_densities_at(at)
+        every = [*draws, at.take(inside)]
+        n_first = sum(some.n_draws for some in draws)
+        full, own = self.found.log_densities_at(
+            Draws({n: np.concatenate([some.values[n] for some in every]) for n in at.values})
+        )
         with np.errstate(invalid="ignore"):
             ratios = full - own
         outside = np.full(len(points), -np.inf)
@@ -213,8 +214,7 @@ def _deviation(found: ApproximatePosterior, draws: Draws, n_chains: int) -> Devi
         whole[:, columns] = x
         return found.replacement.log_density(whole)
 
-    scores = _scores(found, points)
-    if scores is not None:
+    for scores in _scores(found, points):
         by_slopes = deviation(own - middle, scores[:, columns].reshape(own.shape), names)
         if by_slopes.move is None or not by_slopes.is_noticeable:
             return by_slopes
@@ -223,15 +223,16 @@ def _deviation(found: ApproximatePosterior, draws: Draws, n_chains: int) -> Devi
     return deviation_by_values(own, middle, log_density, names)
 
 
-def _scores(found: ApproximatePosterior, points: Floats) -> Floats | None:
-    """Return the gradients at points (n_points, n_dims); None if there are none."""
+def _scores(found: ApproximatePosterior, points: Floats) -> Iterator[Floats]:
+    """Yield the gradients at points (n_points, n_dims), if there are any."""
     try:
         with np.errstate(all="ignore"):
             scores = np.asarray(found.replacement.slopes(points)[1])
     except (NotImplementedError, UnsupportedModelError) as error:
         _log.info("The draws are compared by values of the density alone: %s", error)
-        return None
-    return scores if np.isfinite(scores).all() else None
+        return
+    if np.isfinite(scores).all():
+        yield scores
 
 
 def finite_points(space: Unconstrained, draws: Draws) -> Floats:

@@ -226,8 +226,7 @@ def check(
     >>> check.needs_reweighting, check.kl > 0.1
     (True, True)
     """
-    if draws is not None:
-        draws = whole_number("draws", draws, least=MIN_DRAWS)
+    draws = if_given(whole_number, "draws", draws, least=MIN_DRAWS)
     own = result.approximation
     idata = require_own(idata, "check()", own.groups)
     with (

@@ -13,7 +13,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
-from pymc_coresets.options import one_of, whole_number
+from pymc_coresets.options import if_given, one_of, whole_number
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.rows.keyed import random_key
@@ -124,8 +124,7 @@ class Subsample:
     tune: int = 400
 
     def __post_init__(self) -> None:
-        if self.size is not None:
-            whole_number("size", self.size, least=2)
+        if_given(whole_number, "size", self.size, least=2)
         one_of("sampler", self.sampler, ["nuts", "laplace"])
         whole_number("tune", self.tune, least=1)
 

@@ -1,7 +1,8 @@
 """The sums behind a quadratic for all rows, and the sample of rows for its residual."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from operator import add
 from typing import Any, NamedTuple, Self
 
@@ -144,12 +145,14 @@ class SumsAndSample(NamedTuple):
     @classmethod
     def joined(cls, parts: Iterable["SumsAndSample"], most: int) -> Self:
         """Add up consecutive blocks, and keep at most `most` rows of their samples."""
-        sums: tuple[Any, ...] | None = None
         kept = Smallest(most + 1)
-        for part in parts:
-            kept.add(*part.sample.marked)
-            sums = part.sums if sums is None else tuple(map(add, sums, part.sums))
-        assert sums is not None  # there are rows
+
+        def sums_of_each() -> Iterator[tuple[Any, ...]]:
+            for part in parts:
+                kept.add(*part.sample.marked)
+                yield part.sums
+
+        sums = reduce(lambda one, other: tuple(map(add, one, other)), sums_of_each())
         return cls(sums, ResidualSample.of_marked(*kept.cut(), most))
 
 

@@ -1,7 +1,7 @@
 """Minimum cut: the fewest numbers through which free variables enter a row's density."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -275,33 +275,36 @@ class Coordinate:
         Also if it has no number per entry, and entries are wanted `apart`; but not if there are
         fewer numbers, as for shares, none of which can change alone.
         """
-        found = cls.unconstrained(variable, observations, apart=False)
-        together = cls.unconstrained(variable, observations, apart=apart) is None
-        if found is not None and not (together and found.value.type.shape == variable.type.shape):
-            return found
+        together = not [*cls.unconstrained(variable, observations, apart=apart)]
+        for found in cls.unconstrained(variable, observations, apart=False):
+            if not (together and found.value.type.shape == variable.type.shape):
+                return found
         [name] = [n for n, v in observations.parameters.items() if v is variable]
+        return cls.on_its_own(variable, name)
+
+    @classmethod
+    def on_its_own(cls, variable: Variable, name: str = "") -> "Coordinate":
+        """Return a variable on its own scale."""
         value = pt.tensor(dtype=variable.type.dtype, shape=variable.type.shape)
         return cls(variable, ops.checked_tensor(variable), value, value, name)
 
     @classmethod
     def unconstrained(
         cls, variable: Variable, observations: Observations, *, apart: bool
-    ) -> "Coordinate | None":
-        """Return the unconstrained scale of a free variable; None if it has none of its own."""
-        names = [name for name, v in observations.parameters.items() if v is variable]
+    ) -> "Iterator[Coordinate]":
+        """Yield the unconstrained scale of a free variable, if it has one of its own."""
         model: pm.Model = observations.model
-        rv = model[names[0]] if names else None
-        transform = None if rv is None else model.rvs_to_transforms[rv]
-        if rv is None or transform is None or (apart and transform.ndim_supp):
-            return None
-        inputs, stands = rv.owner.inputs, model.rvs_to_values[rv]
-        forward = ops.checked_tensor(transform.forward(variable, *inputs))
-        value = pt.tensor(dtype=forward.type.dtype, shape=stands.type.shape)
-        backward = transform.backward(value, *inputs)
-        others = {v for v in graph_inputs([forward, backward]) if not isinstance(v, Constant)}
-        if not others <= {variable, value} or None in value.type.shape:
-            return None
-        return cls(variable, forward, value, backward, str(stands.name))
+        for rv in [model[name] for name, v in observations.parameters.items() if v is variable]:
+            transform = model.rvs_to_transforms[rv]
+            if transform is None or (apart and transform.ndim_supp):
+                return
+            inputs, stands = rv.owner.inputs, model.rvs_to_values[rv]
+            forward = ops.checked_tensor(transform.forward(variable, *inputs))
+            value = pt.tensor(dtype=forward.type.dtype, shape=stands.type.shape)
+            backward = transform.backward(value, *inputs)
+            others = {v for v in graph_inputs([forward, backward]) if not isinstance(v, Constant)}
+            if others <= {variable, value} and None not in value.type.shape:
+                yield cls(variable, forward, value, backward, str(stands.name))
 
     @property
     def size(self) -> int:
@@ -337,7 +340,7 @@ class Link(NamedTuple):
     of: Callable[[TensorVariable], TensorVariable]
 
 
-def links_below(node: Variable, graph: RowGraph, observations: Observations) -> Link | None:
+def links_below(node: Variable, graph: RowGraph, observations: Observations) -> Iterator[Link]:
     """Find the link of a predictor that consists of entries of one coefficient node.
 
     Quadratics are good approximations on the unconstrained scale: posteriors are closer to normal
@@ -350,10 +353,10 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
     graph : RowGraph
     observations : Observations
 
-    Returns
-    -------
-    Link, or None
-        None if it is on that scale already, or is more than entries of one node.
+    Yields
+    ------
+    Link
+        Unless it is on that scale already, or is more than entries of one node.
 
     Examples
     --------
@@ -368,36 +371,34 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
     """
     while not graph.is_coefficient(node):
         if not isinstance(ops.op_of(node), ops.MOVES):
-            return None
+            return
         node = node.owner.inputs[0]
         if not graph.depends(node):
-            return None
-    below = node
-    while (inner := _argument(below, graph)) is not None:
-        below = inner
-    own = Coordinate.unconstrained(below, observations, apart=True)
-    if own is not None and not own.has_single_bounds:
-        own = None
-    if own is None and below is node:
-        return None
+            return
+    *_, below = node, *_arguments(node, graph)
+    scales = [
+        own
+        for own in Coordinate.unconstrained(below, observations, apart=True)
+        if own.has_single_bounds
+    ]
+    if not scales and below is node:
+        return
+    [own, *_] = *scales, Coordinate.on_its_own(below)
 
     def of(eta: TensorVariable) -> TensorVariable:
-        inside: Variable = eta
-        if own is not None:
-            swaps: dict[Variable, Variable] = {own.value: eta}
-            [inside] = clone_replace([own.backward], swaps, rebuild_strict=False)
+        swaps: dict[Variable, Variable] = {own.value: eta}
+        [inside] = clone_replace([own.backward], swaps, rebuild_strict=False)
         [outside] = clone_replace([node], {below: inside}, rebuild_strict=False)
         return ops.checked_tensor(outside)
 
-    return Link(below if own is None else own.forward, of)
+    yield Link(own.forward, of)
 
 
-def _argument(node: Variable, graph: RowGraph) -> Variable | None:
-    """Return the only argument of an elementwise node, if it is one array of its shape."""
-    if not isinstance(ops.op_of(node), ops.Elemwise):
-        return None
-    inner: list[Variable] = [i for i in node.owner.inputs if graph.depends(i)]
-    single = all(i in inner or is_single(i) for i in node.owner.inputs)
-    if len(inner) != 1 or not single or graph.shape(inner[0]) != graph.shape(node):
-        return None
-    return inner[0]
+def _arguments(node: Variable, graph: RowGraph) -> Iterator[Variable]:
+    """Yield the only argument of an elementwise node of its shape, the argument of that, and so on."""
+    if isinstance(ops.op_of(node), ops.Elemwise):
+        inner: list[Variable] = [i for i in node.owner.inputs if graph.depends(i)]
+        single = all(i in inner or is_single(i) for i in node.owner.inputs)
+        if len(inner) == 1 and single and graph.shape(inner[0]) == graph.shape(node):
+            yield inner[0]
+            yield from _arguments(inner[0], graph)

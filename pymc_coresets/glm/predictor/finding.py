@@ -1,7 +1,7 @@
 """Search for the fewest numbers through which rows depend on free variables, or a single one."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Self
@@ -86,7 +86,7 @@ def find_predictors(observations: Observations) -> Predictors:
         (Costs(several=1_003, most=16), MOST_OWN),
     ):
         try:
-            cut = search.cut(costs)
+            cut = search.cut(costs, search.observed)
             found = replace(search.at_cut(cut, apart=costs is not FEWEST), most_own=most_own)
             verify_predictors(found)
         except UnsupportedModelError as error:
@@ -150,31 +150,29 @@ def find_linear_predictor(observations: Observations) -> Predictors:
     >>> found.predictors[0].offset.round(3)
     array([0.   , 0.693, 1.386])
     """
-    search, chosen = _Search.of(observations), None
+    search, chosen = _Search.of(observations), list[Predictors]()
     probes = np.array([-1e9, -1.0, -0.5, 0.0, 0.5, 1.0, 1e9])
     # One number for each row, or else for all of them; those with observed values come last.
     for costs in (
         Costs(free=1_002, common=1_002, with_response=1_003, repeated=1, most=1),
         Costs(free=1_000, common=1_000, with_response=1_003, predictor=1_001, most=1),
     ):
-        node = search.highest(costs)
-        if node is None:
-            continue
-        found = search.of_nodes([node])
-        if len(found.names) >= observations.n_obs:
-            _refuse_all_rows(node, search)
-        rows = spread_rows(observations.n_obs, 200)
-        values = found.density(probes[None, :, None], rows, len(rows), compiled=False)
-        if _is_linear(probes, values):
-            continue  # the whole log-likelihood, as in exponential families without covariates
-        chosen = chosen or found
-        if np.isfinite(values[1:-1]).all():  # on both sides of zero
-            chosen = found
-            break
-    if chosen is None:
+        for node in search.highest(costs):
+            found = search.of_nodes([node])
+            if len(found.names) >= observations.n_obs:
+                _refuse_all_rows(node, search)
+            rows = spread_rows(observations.n_obs, 200)
+            values = found.density(probes[None, :, None], rows, len(rows), compiled=False)
+            if _is_linear(probes, values):
+                continue  # the whole log-likelihood, as in exponential families without covariates
+            chosen.append(found)
+            if np.isfinite(values[1:-1]).all():  # on both sides of zero
+                verify_predictors(found)
+                return found
+    if not chosen:
         raise UnsupportedModelError(_why_none(search), topic="regressions")
-    verify_predictors(chosen)
-    return chosen
+    verify_predictors(chosen[0])
+    return chosen[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,23 +190,19 @@ class _Search:
         few = few_rows_of(graph, observations)
         return cls(observations, graph, few, observed_rows(observations))
 
-    def cut(self, costs: Costs, observed: set[Variable] | None = None) -> Cut:
-        observed = self.observed if observed is None else observed
+    def cut(self, costs: Costs, observed: set[Variable]) -> Cut:
         return smallest_cut(self.observations.loglik, self.few, observed, costs)
 
-    def highest(self, costs: Costs) -> Variable | None:
-        """Return the node on all paths from the free variables, if there is one."""
-        try:
-            cut = self.cut(costs)
+    def highest(self, costs: Costs) -> Iterator[Variable]:
+        """Yield the node on all paths from the free variables, if there is one."""
+        with suppress(UnsupportedModelError):
+            cut = self.cut(costs, self.observed)
             [node] = [*cut.predictors, *cut.shared]
-            if cut.shared or contains(node, self.observed):
-                return node
-            if not self.observed:
-                cut = self.cut(costs, self._perhaps_with_response(node))
-        except UnsupportedModelError:
-            return None
-        [node] = cut.highest
-        return node
+            if not (cut.shared or contains(node, self.observed)):
+                if not self.observed:
+                    cut = self.cut(costs, self._perhaps_with_response(node))
+                [node] = cut.highest
+            yield node
 
     def _perhaps_with_response(self, node: Variable) -> set[Variable]:
         """Return the variables computed from a predictor and data that may be a response.
@@ -227,9 +221,10 @@ class _Search:
         """Return the predictors and shared numbers of a cut, on unconstrained scales."""
         observations = self.observations
         shared = [Coordinate.of(v, observations, apart=apart) for v in cut.shared]
-        links = {v: links_below(v, self.graph, observations) for v in cut.predictors}
-        found = {v: link for v, link in links.items() if link is not None}
-        return self.of_nodes(cut.predictors, shared, found)
+        links = {
+            v: link for v in cut.predictors for link in links_below(v, self.graph, observations)
+        }
+        return self.of_nodes(cut.predictors, shared, links)
 
     def of_nodes(
         self,
@@ -383,7 +378,8 @@ def _why_none(search: _Search) -> str:
     """Explain what else enters the log-likelihood; raise if the predictor is not linear."""
     graph, cut = search.graph, Cut((), (), ())
     with suppress(UnsupportedModelError):
-        cut = search.cut(Costs(with_response=10**6, only_affine=not search.observed, most=1_000))
+        costs = Costs(with_response=10**6, only_affine=not search.observed, most=1_000)
+        cut = search.cut(costs, search.observed)
     parts = [*cut.predictors, *cut.shared]
     if len(parts) == 1 and cut.predictors:
         list(designs_of(parts[0], graph, search.observations.n_obs))  # raises if one is not linear

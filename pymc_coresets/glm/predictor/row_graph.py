@@ -183,25 +183,26 @@ def observed_rows(observations: Observations) -> set[Variable]:
     """
     model = observations.model
     names = {term.name for term in observations.terms}
-    values = [_data(model.rvs_to_values[rv]) for rv in model.observed_RVs if rv.name in names]
+    named = [rv for rv in model.observed_RVs if rv.name in names]
+    values = [data for rv in named for data in _data(model.rvs_to_values[rv])]
     found: set[Variable] = set()
     for row in observations.rows:
-        below = [_data(v) for v in ancestors([row.source])]
+        below = [data for v in ancestors([row.source]) for data in _data(v)]
         if any(_same(a, b) for a in [row.values, *below] for b in values):
             found.add(row.placeholder)
     return found
 
 
-def _data(variable: Variable) -> np.ndarray | None:
-    if isinstance(variable, Constant):
-        return np.asarray(variable.data) if hasattr(variable.type, "ndim") else None
-    if isinstance(variable, SharedVariable):
-        return np.asarray(variable.get_value(borrow=True))
-    return None
+def _data(variable: Variable) -> Iterator[np.ndarray]:
+    """Yield the values of a variable, if they are in the graph."""
+    if isinstance(variable, Constant) and hasattr(variable.type, "ndim"):
+        yield np.asarray(variable.data)
+    elif isinstance(variable, SharedVariable):
+        yield np.asarray(variable.get_value(borrow=True))
 
 
-def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    if one is None or other is None or one.ndim == 0 or one.shape != other.shape:
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    if one.ndim == 0 or one.shape != other.shape:
         return False
     return one is other or np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 

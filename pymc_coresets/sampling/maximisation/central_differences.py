@@ -49,24 +49,19 @@ def blocks_of_differences(
             yield (ahead - behind) / (2 * lengths[:, None])
 
 
-def _at_one(x: np.ndarray, which: np.ndarray | None) -> Places:
-    """Return some coordinates of one point, by default all."""
-    coordinates = np.arange(len(x)) if which is None else which
+def _at_one(coordinates: np.ndarray) -> Places:
+    """Return some coordinates of one point."""
     return np.zeros_like(coordinates), coordinates
 
 
-def differences(
-    function: OfPoints, x: np.ndarray, steps: np.ndarray, which: np.ndarray | None = None
-) -> np.ndarray:
-    """Return the derivatives of a function at a point, (n_coordinates, p).
+def differences(function: OfPoints, x: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Return the derivatives of a function at a point, (n_dims, p).
 
     Parameters
     ----------
     function : callable
         See `blocks_of_differences`.
     x, steps : ndarray of shape (n_dims,)
-    which : ndarray of int, optional
-        Coordinates; all by default.
 
     Examples
     --------
@@ -74,19 +69,21 @@ def differences(
     array([[2.],
            [0.]])
     """
-    blocks = blocks_of_differences(function, x[None], steps[None], _at_one(x, which))
+    blocks = blocks_of_differences(function, x[None], steps[None], _at_one(np.arange(len(x))))
     return np.concatenate(list(blocks))
 
 
 def sparse_differences(
-    function: OfPoints, x: np.ndarray, steps: np.ndarray, which: np.ndarray | None = None
+    function: OfPoints, x: np.ndarray, steps: np.ndarray, which: np.ndarray | slice = slice(None)
 ) -> sparse.csr_array:
     """Return the non-zero derivatives of a function at a point.
 
     Parameters
     ----------
-    function, x, steps, which
+    function, x, steps
         See `differences`.
+    which : ndarray of int, or slice
+        Coordinates; all by default.
 
     Returns
     -------
@@ -99,7 +96,8 @@ def sparse_differences(
            [0.]])
     """
     parts = []
-    for found in blocks_of_differences(function, x[None], steps[None], _at_one(x, which)):
+    where = _at_one(np.arange(len(x))[which])
+    for found in blocks_of_differences(function, x[None], steps[None], where):
         size = np.abs(found)
         found[size <= 1e-9 * size.max(axis=1, keepdims=True)] = 0.0
         parts.append(sparse.csr_array(found))

@@ -171,8 +171,7 @@ def settled_each(density: Density, points: np.ndarray) -> list[Normal | Sampling
     if not len(points):
         return []
     factors = factors_at(density, points, kinks=True)
-    known = np.array([i for i, factor in enumerate(factors) if factor is not None], dtype=np.int64)
-    some = [factor for factor in factors if factor is not None]
+    known, some = np.array([*factors], dtype=np.int64), [*factors.values()]
     if not some:
         return [SamplingError(_NOT_PROPER) for _ in points]
     modes, converged = _polished(density, points[known], some)
@@ -184,14 +183,15 @@ def settled_each(density: Density, points: np.ndarray) -> list[Normal | Sampling
             moved.append((i, mode))
     if moved:
         anew = factors_at(density, np.stack([mode for _, mode in moved]), kinks=True)
-        for (i, mode), own in zip(moved, anew, strict=True):
-            found[i] = SamplingError(_NOT_PROPER) if own is None else Normal(mode, own)
+        for number, (i, mode) in enumerate(moved):
+            is_mode = number in anew
+            found[i] = Normal(mode, anew[number]) if is_mode else SamplingError(_NOT_PROPER)
     return found
 
 
-def factors_at(density: Density, points: np.ndarray, *, kinks: bool) -> list[CholeskyFactor | None]:
-    """Return Cholesky factors of `negative_hessians`; None where one is not definite."""
-    found: list[CholeskyFactor | None] = [None] * len(points)
+def factors_at(density: Density, points: np.ndarray, *, kinks: bool) -> dict[int, CholeskyFactor]:
+    """Return Cholesky factors of the `negative_hessians` that are definite, by their numbers."""
+    found: dict[int, CholeskyFactor] = {}
     for i, hessian in enumerate(negative_hessians(density, points, kinks=kinks)):
         if np.isfinite(hessian).all():
             with suppress(LinAlgError):

@@ -1,6 +1,7 @@
 """Maximisation of a density: one driver, one policy for values that are not finite."""
 
 import logging
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +23,7 @@ _log = logging.getLogger(__name__)
 type Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 REMEDY = "use weighting='subsample', which samples instead."
+_NO_MODE = "The marginal posterior of the scales has no mode near the start."
 #: Gradient at which a search by the curvature ends, in units of the unconstrained space.
 FLAT = 1e-3
 #: Gradient at which the mode of all rows is close enough to draw there, per standard deviation.
@@ -80,21 +82,19 @@ class FiniteObjective:
         return np.inf, np.zeros_like(x)
 
 
-def negative_of(density: Density, like: Normal | None = None) -> FiniteObjective:
-    """Return a negative log-density, to be minimised in the search for a mode.
+def negative_of(density: Density) -> FiniteObjective:
+    """Return a negative log-density, to be minimised in the search for a mode."""
+    return FiniteObjective(partial(_negative, density))
 
-    Parameters
-    ----------
-    density : Density
-    like : Normal, optional
-        Points are given in its whitened coordinates; by default in those of the density.
-    """
 
-    def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-        logp, gradient = density.logp_and_gradient(x)
-        return -float(logp), -gradient
+def negative_like(density: Density, like: Normal) -> FiniteObjective:
+    """Return the same in the whitened coordinates of a normal distribution."""
+    return FiniteObjective(whitened(partial(_negative, density), like))
 
-    return FiniteObjective(negative if like is None else whitened(negative, like))
+
+def _negative(density: Density, x: np.ndarray) -> tuple[float, np.ndarray]:
+    logp, gradient = density.logp_and_gradient(x)
+    return -float(logp), -gradient
 
 
 def whitened(function: Function, like: Normal) -> Function:
@@ -113,7 +113,7 @@ def minimise(
     start: np.ndarray,
     *,
     most_steps: int,
-    most_calls: int | None = None,
+    most_calls: int = sys.maxsize,
     by: Literal["L-BFGS-B", "BFGS", "trust-exact"] = "L-BFGS-B",
     curvature: Callable[[np.ndarray], np.ndarray] | None = None,
     bounds: list[tuple[float, float]] | None = None,
@@ -128,7 +128,7 @@ def minimise(
     start : ndarray of shape (n_dims,)
     most_steps : int
     most_calls : int, optional
-        After which no further step of L-BFGS begins; by default five for each step.
+        After which no further step of L-BFGS begins: five for each step at most.
     by : {"L-BFGS-B", "BFGS", "trust-exact"}
         BFGS ends a tenth of a standard deviation from the mode, in coordinates in which that is 1;
         the last one takes trust-region steps by the curvature.
@@ -148,7 +148,7 @@ def minimise(
     array([0., 0.])
     """
     own: dict[str, dict[str, float]] = {
-        "L-BFGS-B": {"maxfun": 5 * most_steps if most_calls is None else most_calls},
+        "L-BFGS-B": {"maxfun": min(5 * most_steps, most_calls)},
         "BFGS": {"gtol": 0.1},
         "trust-exact": {"gtol": FLAT},
     }
@@ -205,7 +205,7 @@ def minimise_where_finite(
         bounds = None if np.isinf(radius) else list(zip(x - radius, x + radius, strict=True))
         left = max(last - objective.n_calls, 1)
         found = minimise(objective, x, most_steps=most_steps, most_calls=left, bounds=bounds)
-        at_border = bounds is not None and np.abs(found.x - x).max() > 0.99 * radius
+        at_border = np.abs(found.x - x).max() > 0.99 * radius
         barred = objective.n_barred > n_barred  # even if it reports convergence
         if objective.x is None or not (barred or at_border):
             break
@@ -251,7 +251,7 @@ def maximise(start: Normal, density: Density) -> np.ndarray:
     >>> maximise(start, Density.of_model(Unconstrained(all_rows))).round(1)
     array([2.5])
     """
-    negative = negative_of(density, start)
+    negative = negative_like(density, start)
     z = np.zeros(len(start.location))
     value, slope = negative(z)
     for halvings in range(20):
@@ -347,10 +347,7 @@ def near_mode(log_density: Callable[[np.ndarray], np.ndarray], start: Normal) ->
     """
     mode, spread = start.location, inv(start.factor.lower).T
     for _ in range(60):
-        known = _expansion(log_density, mode, spread)
-        if known is None:
-            break
-        height, gradient, hessian = known
+        height, gradient, hessian = _expansion(log_density, mode, spread)
         curvatures, axes = np.linalg.eigh(-hessian)
         slope, scales = axes.T @ gradient, np.abs(curvatures)
         largest = max(scales.max(initial=1e-8), np.abs(slope).max(initial=0.0))
@@ -372,15 +369,15 @@ def near_mode(log_density: Callable[[np.ndarray], np.ndarray], start: Normal) ->
             mode = tried[best]
         elif not is_near:
             break
-    raise SamplingError("The marginal posterior of the scales has no mode near the start.")
+    raise SamplingError(_NO_MODE)
 
 
 def _expansion(
     log_density: Callable[[np.ndarray], np.ndarray], x: np.ndarray, spread: np.ndarray
-) -> tuple[float, np.ndarray, np.ndarray] | None:
+) -> tuple[float, np.ndarray, np.ndarray]:
     """Return a function's value, gradient and Hessian at a point in coordinates ``x + spread z``.
 
-    By differences over 0.3 in z, from as many evaluations as a quadratic has terms.  None if a
+    By differences over 0.3 in z, from as many evaluations as a quadratic has terms.  Raises if a
     value is not finite, or values differ by no more than rounding.
     """
     step, units = 0.3, np.eye(len(x))
@@ -389,7 +386,7 @@ def _expansion(
     values = log_density(x + z @ spread.T)
     largest = float(np.abs(values).max())
     if not np.isfinite(largest) or (len(values) > 1 and np.ptp(values) <= ROUNDING * largest):
-        return None
+        raise SamplingError(_NO_MODE)
     height = float(values[0])
     ahead, behind, corners = np.split(values[1:], [len(x), 2 * len(x)])
     hessian = np.diag(ahead + behind - 2 * height) / step**2

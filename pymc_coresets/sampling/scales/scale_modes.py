@@ -1,6 +1,6 @@
 """Modes of the marginal posterior of a few variables, such as the scales of a hierarchy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Self
@@ -166,7 +166,7 @@ def marginal_modes(
     with np.errstate(all="ignore"):  # some points are far out
         search = _Search(log_density, starts_of, most_failures, _NEGLIGIBLE + error)
         search.add(known, float(log_density(known.location[None])[0]))
-        while search.goes_on and (start := search.next_start()) is not None:
+        for start in search.next_starts():
             search.ascend(start)
         return search.found()
 
@@ -209,12 +209,9 @@ class _Search:
         found: Array = (np.min(away, axis=0) > _BESIDE) & np.isfinite(self.values)
         return found
 
-    def next_start(self) -> Array | None:
-        """Return the next point that is not in the surroundings of a known mode."""
-        while self.n_tried < _MOST_TRIED:
-            left = self.is_far
-            if not left.any():
-                return None
+    def next_starts(self) -> Iterator[Array]:
+        """Yield points that are not in the surroundings of a known mode, while more are needed."""
+        while self.goes_on and (left := self.is_far).any():
             known = MarginalModes(self.parts, self.heights).log_density(self.starts)
             chosen = int(np.argmax(np.where(left, self.values - known, -np.inf)))
             start: Array = self.starts[chosen]
@@ -223,8 +220,7 @@ class _Search:
             self.values = np.delete(self.values, chosen)
             self.n_tried += 1
             if value > max(self.heights) - _SAME_HEIGHT or self._is_apart(start, value):
-                return start
-        return None
+                yield start
 
     def _is_apart(self, start: Array, value: float) -> bool:
         """Whether the density dips on the line to the nearest mode."""
@@ -237,23 +233,24 @@ class _Search:
     def ascend(self, start: Array) -> None:
         """Ascend, and keep the mode at the end if it is another one that is noticeable."""
         self.n_ascents += 1
-        part = self._led_to(start)
-        if part is None:
-            self.n_failures += 1
-        else:
-            self.add(part, float(self.log_density(part.location[None])[0]))
-
-    def _led_to(self, start: Array) -> Normal | None:
         try:
             found = near_mode(self.log_density, heavy_tailed(start, 10 * np.eye(len(start))))
         except SamplingError:  # the ascent ends where the marginal has no curvature
-            return None
-        if any(found.is_near(part) for part in self.parts):
-            return None
-        [height] = self.log_density(found.location[None])
-        if not found.log_mass(height) > max(self._log_masses()) - self.negligible:
-            return None
-        return found
+            self.n_failures += 1
+            return
+        if self._is_another(found):
+            self.add(found, self._height(found))
+        else:
+            self.n_failures += 1
+
+    def _is_another(self, part: Normal) -> bool:
+        """Whether a mode is none of the known ones, and not negligible."""
+        if any(part.is_near(known) for known in self.parts):
+            return False
+        return part.log_mass(self._height(part)) > max(self._log_masses()) - self.negligible
+
+    def _height(self, part: Normal) -> float:
+        return float(self.log_density(part.location[None])[0])
 
     def _log_masses(self) -> list[float]:
         return [p.log_mass(h) for p, h in zip(self.parts, self.heights, strict=True)]

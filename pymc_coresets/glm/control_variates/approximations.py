@@ -29,17 +29,7 @@ class QuadraticSelection(Selection):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Approximation:
-    """What is known of the draws of rows and a quadratic that represent all rows.
-
-    Parameters
-    ----------
-    of_all : Quadratic
-    points : ndarray of shape (n_draws, n_dims)
-    near : tuple of ConditionalGaussian
-        What the draws are near to, if the prior is a hierarchy.
-    along_axes : tuple of GriddedMarginals
-        See `PosteriorDraws`.
-    """
+    """What is known of the draws of rows and a quadratic that represent all rows."""
 
     of_all: Quadratic
     points: np.ndarray

@@ -12,7 +12,7 @@ from scipy.linalg import LinAlgError
 from scipy.sparse.linalg import splu
 
 from pymc_coresets.deadline import paced
-from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
+from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.control_variates.precisions import (
     Precisions,
     layout_of,
@@ -79,10 +79,6 @@ class Hierarchy:
     pattern: sparse.csr_array
     slopes: sparse.csr_array
     moves: bool
-
-    def posterior(self, quadratic: "QuadraticGivenScales") -> "ConditionalGaussian":
-        """Return the posterior of a quadratic, see `ConditionalGaussian.of`."""
-        return ConditionalGaussian.of(self, quadratic)
 
     @property
     def rules_precision(self) -> Array:
@@ -168,23 +164,6 @@ class Hierarchy:
         """Positions of the transposed entries of `pattern`."""
         numbers = np.arange(self.pattern.nnz)
         return np.asarray(with_entries(self.pattern, numbers).T.tocsr().data)
-
-
-@dataclass(frozen=True)
-class NoHierarchy:
-    """A prior that is normal in no coordinates given a few others."""
-
-    n_dims: int
-
-    def posterior(self, quadratic: "QuadraticGivenScales") -> "ConditionalGaussian":
-        """Raise: see `Hierarchy.posterior`."""
-        del quadratic
-        raise SamplingError("The prior is not normal given a few scales.")
-
-    @property
-    def rules_precision(self) -> Array:
-        """See `Hierarchy.rules_precision`: there are no scales."""
-        return np.zeros(self.n_dims, dtype=bool)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -206,16 +206,6 @@ class _Place(Place):
     size: int = _LEAST_ROWS // 2
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Step:
-    """Where a step led, the nats that it gained, and whether it was a whole one of Newton's."""
-
-    x: np.ndarray
-    gained: float
-    is_newton: bool
-    is_whole: bool
-
-
 class _Run:
     """One construction: quadratics until convergence, then rows."""
 
@@ -408,20 +398,25 @@ class _Run:
         if posteriors.bases:
             return quadratic
         for _ in range(_DAMPED_STEPS):
-            tried = next(self._steps(quadratic, source), None)
-            if tried is None:
+            step = next(self._steps(quadratic, source), None)
+            if step is None:
                 break
-            posteriors.mode, n_steps = tried.x, n_steps + tried.is_newton
-            near = tried.is_whole and tried.gained < len(tried.x)  # as a typical draw is
-            if near or n_steps >= self.options.max_rounds:
+            posteriors.mode, is_newton, is_near = step
+            n_steps += is_newton
+            if is_near or n_steps >= self.options.max_rounds:
                 break
             if time.perf_counter() > self.job.deadline:
                 break
-            quadratic = self._at(tried.x, source)
+            quadratic = self._at(posteriors.mode, source)
         return quadratic
 
-    def _steps(self, quadratic: Quadratic, source: _Source) -> Iterator[_Step]:
-        """Yield steps that gain: to the mode of a quadratic's posterior, or parts; then damped."""
+    def _steps(
+        self, quadratic: Quadratic, source: _Source
+    ) -> Iterator[tuple[np.ndarray, bool, bool]]:
+        """Yield where steps lead that gain: to the mode of a quadratic's posterior, or damped ones.
+
+        Also whether each is one of Newton's, or part of it, and began near the mode.
+        """
         posteriors = self.posteriors
         if posteriors.has_mode(quadratic):
             step = posteriors.mode_of(quadratic) - posteriors.mode
@@ -429,11 +424,12 @@ class _Run:
                 x = posteriors.mode + step / 2**halvings
                 gained = self._gain(x, source)
                 if gained > 0.0:
-                    yield _Step(x=x, gained=gained, is_newton=True, is_whole=halvings == 0)
+                    is_near = halvings == 0 and gained < len(x)  # as a typical draw is
+                    yield x, True, is_near
         for x in posteriors.damped_steps(quadratic):
             gained = self._gain(x, source)
             if gained > _NOTICED:
-                yield _Step(x=x, gained=gained, is_newton=False, is_whole=False)
+                yield x, False, False
 
     def _gain(self, x: np.ndarray, source: _Source) -> float:
         """Return the log-density at a point, minus that at the mode."""

@@ -2,7 +2,8 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import chain
@@ -24,7 +25,6 @@ from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT
 from pymc_coresets.glm.control_variates.hierarchy import (
     ConditionalGaussian,
     Hierarchy,
-    NoHierarchy,
     find_hierarchy,
 )
 from pymc_coresets.glm.control_variates.surroundings import (
@@ -97,8 +97,8 @@ class Posteriors:
         Sampler of the last quadratic.
     mode : ndarray of shape (n_dims,)
         Near the mode of the last posterior.
-    hierarchy : Hierarchy or NoHierarchy
-        Of the prior.
+    hierarchies : tuple of Hierarchy
+        The prior, if it is one.
 
     Attributes
     ----------
@@ -116,14 +116,15 @@ class Posteriors:
     some: LogLikelihood
     sampler: CoresetSampler
     mode: np.ndarray
-    hierarchy: Hierarchy | NoHierarchy
+    hierarchies: tuple[Hierarchy, ...] = ()
     near: tuple[ConditionalGaussian, ...] = field(default=(), init=False)
     last: PosteriorDraws | None = field(default=None, init=False)
-    _find: Callable[[Quadratic], ConditionalGaussian] = field(init=False)  # from the last found
+    _find: Sequence[Callable[[Quadratic], ConditionalGaussian]] = field(init=False)
     _last_beside: Quadratic = field(init=False)  # that of the sampler
 
     def __post_init__(self) -> None:
-        self._find, self._last_beside = self.hierarchy.posterior, self.without_rows
+        self._find = [partial(ConditionalGaussian.of, each) for each in self.hierarchies]
+        self._last_beside = self.without_rows
 
     @classmethod
     def begun(cls, job: Reduction[Draws], expansion: Expansion) -> "Posteriors":
@@ -145,7 +146,6 @@ class Posteriors:
             some=_sample_of(loglik, found, key=job.key),
             sampler=sampler,
             mode=sampler.start,
-            hierarchy=NoHierarchy(sampler.n_dims),
         )
         for base in bases:  # which may be convex far from its center
             first.mode = first.mode_of(base.uncorrelated)
@@ -161,12 +161,10 @@ class Posteriors:
         mode = mode_given_the_rest(of_some, start, self.is_seen, most_steps=400, like=like)
         sampler = CoresetSampler(loglik, quadratic=self.without_rows, starts=[mode])
         columns = [np.ravel(own) for own in space.columns.values()]
-        rest, hierarchy = sampler.rest, self.hierarchy
-        try:
-            hierarchy = find_hierarchy(rest.slopes, rest.coefficients, mode, columns)
-        except UnsupportedModelError as error:
-            _log.info("%s", error.message)
-        return replace(self, sampler=sampler, mode=mode, hierarchy=hierarchy)
+        rest, found = sampler.rest, list[Hierarchy]()
+        with suppress(UnsupportedModelError):
+            found.append(find_hierarchy(rest.slopes, rest.coefficients, mode, columns))
+        return replace(self, sampler=sampler, mode=mode, hierarchies=tuple(found))
 
     @property
     def is_seen(self) -> np.ndarray:
@@ -309,12 +307,13 @@ class Posteriors:
 
     def _conditional_gaussian(self, quadratic: Quadratic) -> tuple[ConditionalGaussian, ...]:
         try:
-            found = self._find(quadratic)
+            found = tuple(find(quadratic) for find in self._find)
         except SamplingError as error:
             _log.info("%s", error)
             return ()
-        self._find, self.mode = found.of_similar, found.mode
-        return (found,)
+        for near in found:  # from which the next one is sought
+            self._find, self.mode = [near.of_similar], near.mode
+        return found
 
     def sampler_of(self, quadratic: Quadratic) -> CoresetSampler:
         """Return the sampler of a quadratic."""
@@ -371,7 +370,9 @@ class Posteriors:
         n_gradients = max(n_evaluations / (OF_A_GRADIENT * size), half_a_second)
         if n_gradients < 500 or not isinstance(precision, np.ndarray):
             return None
-        held = self.hierarchy.rules_precision
+        held = np.zeros(len(center), bool)
+        for hierarchy in self.hierarchies:
+            held = hierarchy.rules_precision
         precision = np.where(held[:, None] | held, np.eye(len(center)), precision)
         try:
             found = beside_mode(

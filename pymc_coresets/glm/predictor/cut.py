@@ -395,7 +395,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
 
 
 def _arguments(node: Variable, graph: RowGraph) -> Iterator[Variable]:
-    """Yield the only argument of an elementwise node of its shape, the argument of that, and so on."""
+    """Yield the only argument of an elementwise node, of its shape; then that of the argument."""
     if isinstance(ops.op_of(node), ops.Elemwise):
         inner: list[Variable] = [i for i in node.owner.inputs if graph.depends(i)]
         single = all(i in inner or is_single(i) for i in node.owner.inputs)

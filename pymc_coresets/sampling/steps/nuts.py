@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import cycle
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import pymc as pm
@@ -325,20 +325,8 @@ class PrecisionLeapfrog(pymc_api.CpuLeapfrogIntegrator):  # type: ignore[misc]
         return _accelerated(State(q, p, v, gradient, energy, logp, moved), acceleration)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Beginning:
-    """Where a chain begins, and with which metric and step size.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n_dims,)
-    potential : callable
-        Returns PyMC's kinetic energy, whose momenta a generator draws.
-    integrator : type
-        That of PyMC, or ours.
-    step_size : float
-        The first one.
-    """
+class _Beginning(NamedTuple):
+    """Where a chain begins, with PyMC's kinetic energy by a generator, and its first step size."""
 
     x: np.ndarray
     potential: Callable[[np.random.Generator], Any]
@@ -355,19 +343,7 @@ class _Beginning:
             dtype = OnePoint.dtype
             return pymc_api.QuadPotentialDiagAdapt(len(x), mean, variance, 10, dtype=dtype, rng=rng)
 
-        integrator = pymc_api.CpuLeapfrogIntegrator
-        return cls(x=x, potential=potential, integrator=integrator, step_size=step_size)
-
-    @classmethod
-    def afresh(cls, x: np.ndarray) -> Self:
-        """Begin at a point of which nothing is known."""
-        return cls.adapted(x, x, np.ones(len(x)), _first_step_size(x))
-
-    @classmethod
-    def in_metric(cls, x: np.ndarray, metric: CholeskyFactor) -> Self:
-        """Begin with the root of approximately the posterior's precision, which stays."""
-        potential, size = partial(PrecisionPotential, metric), _first_step_size(x)
-        return cls(x=x, potential=potential, integrator=PrecisionLeapfrog, step_size=size)
+        return cls(x, potential, pymc_api.CpuLeapfrogIntegrator, step_size)
 
 
 def _first_step_size(x: np.ndarray) -> float:
@@ -462,24 +438,15 @@ class WarmNuts:
         metric: CholeskyFactor,
         rng: np.random.Generator,
     ) -> np.ndarray:
-        """Draw with a known metric: every run starts afresh, and only the step size is tuned.
+        """Draw with the root of approximately the posterior's precision as metric; see `draw`.
 
-        Parameters
-        ----------
-        posterior, n_draws
-            See `draw`.
-        starts : sequence of ndarray of shape (n_dims,)
-        metric : CholeskyFactor
-            Of approximately the posterior's precision.
-        rng : numpy.random.Generator
-
-        Raises
-        ------
-        SamplingError
-            If NUTS fails.
+        Every run starts afresh, and only the step size is tuned.
         """
         density = self._of(posterior)
-        beginnings = [_Beginning.in_metric(x, metric) for x in starts]
+        potential = partial(PrecisionPotential, metric)
+        beginnings = [
+            _Beginning(x, potential, PrecisionLeapfrog, _first_step_size(x)) for x in starts
+        ]
         return self._kept(self._run(density, n_draws, beginnings, self.tune // 4, rng))
 
     def _of(self, posterior: Surrogate) -> OnePoint:
@@ -507,7 +474,10 @@ class WarmNuts:
             except SamplingError as error:
                 _log.info("NUTS starts afresh: %s", error)
         known = list(starts)
-        beginnings = [_Beginning.afresh(x) for x in known or [density.space.start]]
+        beginnings = [
+            _Beginning.adapted(x, x, np.ones(len(x)), _first_step_size(x))
+            for x in known or [density.space.start]
+        ]
         try:
             yield self._run(density, n_draws, beginnings, self.tune, rng)
         except SamplingError as error:

@@ -34,9 +34,14 @@ PLANTED = [
     ),
     *plant(
         "glm/given_scales/normal_rows.py",
-        ("(2 * here - below - above) / steps**2", "(2 * here - below - above) / steps"),
         ("(self.squares[k] + curved) / 2", "curved / 2"),
+    ),
+    *plant(
+        "glm/predictor/parabolas.py",
+        ("(2 * here - below - above) / steps**2", "(2 * here - below - above) / steps"),
         ("np.square(values - self.peaks) / 2", "np.square(values - self.peaks)"),
+        ("pt.sqrt(2 * (above - below)) / _FAR", "pt.sqrt(above - below) / _FAR"),
+        ("np.stack([one, -peaks * pull, pull])", "np.stack([one, peaks * pull, pull])"),
     ),
     *plant(
         "papers/polynomial/statistics.py",

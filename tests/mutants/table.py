@@ -301,7 +301,6 @@ TESTS = {
     ),
     "glm/control_variates/hierarchy": unit("hierarchy"),
     "glm/control_variates/sparse_derivatives": unit("sparse_derivatives"),
-    "glm/given_scales/normal_rows": (*unit("parabolas"), "tests/models/test_given_scales.py"),
     "glm/given_scales/": (*unit("kernel_mixture"), "tests/models/test_given_scales.py"),
     "glm/control_variates/": (*unit("control_variates", "sparse_curvature"), CONTROL_VARIATES),
     "glm/control_variates/method": (
@@ -309,6 +308,7 @@ TESTS = {
         CONTROL_VARIATES,
     ),
     "glm/predictor/": (LINEAR,),
+    "glm/predictor/parabolas": (*unit("parabolas"), "tests/models/test_rows_in_widths.py"),
     "glm/predictor/cut": (LINEAR, SEVERAL_PREDICTORS),
     "glm/predictor/row_density": unit("polynomial", "own_entries"),
     "glm/predictor/seen_rows": (

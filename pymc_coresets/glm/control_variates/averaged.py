@@ -19,12 +19,14 @@ from pymc_coresets.glm.control_variates.by_levels import (
     levels_of,
 )
 from pymc_coresets.glm.control_variates.expansion import (
+    AnyRows,
     AveragedRows,
     Choice,
     ResidualSample,
     SumsAndSample,
     calibrated,
 )
+from pymc_coresets.glm.predictor.parabolas import derivatives_of
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
 from pymc_coresets.glm.predictor.row_density import MOST_TOGETHER, effects, kinds_by_entries
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
@@ -43,6 +45,9 @@ MOST_DENSE = 3_000
 _DENSE_FROM = 0.1
 #: Number of times that weights are calibrated and then shrunk.
 _CALIBRATIONS = 4
+
+#: Rows that are kept beside a quadratic that is exact.
+_FEW_ROWS = 40
 
 #: Share of the goal below which more rows of a level bring no gain.
 _GAIN = 0.25
@@ -95,13 +100,18 @@ class ByPredictors:
         """The coefficients of the quadratics."""
         return self.seen.found
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether a quadratic of all rows leaves nothing."""
+        return self.interface.is_quadratic
+
     @cached_property
     def levels(self) -> np.ndarray:
         """The level of each row, whose residual is pursued by itself: see `levels_of`.
 
         Rows outside memory are read in blocks, not by level.
         """
-        if self.seen.elsewhere or not isinstance(self.source, InMemoryRows):
+        if self.is_exact or self.seen.elsewhere or not isinstance(self.source, InMemoryRows):
             return np.empty(0, dtype=np.int64)
         return levels_of(self.seen.of(self.source.all))
 
@@ -195,6 +205,9 @@ class ByPredictors:
             return self._chosen_of_levels(averaged, averaged.sample, quadratic, size, goal=goal)
         chosen, drawn = averaged.sample.first(size)
         rows, away = self.seen.of(chosen), averaged.draws - quadratic.center
+        if self.is_exact:  # also for those that are left
+            each = row_quadratics(rows, quadratic.center, away)
+            return _beside(quadratic, chosen, rows, each, rows.case_weights, 0.0)
         posterior = precision_of(quadratic, averaged.draws)
         each = row_quadratics(rows, quadratic.center, away)
         weights, lacking = averaged.weighted(size, each.left)
@@ -288,13 +301,18 @@ def average(
     key : int, default 0
         Key of the rows' random numbers.
     """
-    k, p = seen.found.n_seen, len(center)
-    n_nodes = len(_nodes(min(k, MOST_TOGETHER)))
+    k, p, n_nodes = seen.found.n_seen, len(center), 1
+    if seen.found.is_quadratic:
+        n_kept = min(n_kept, _FEW_ROWS)
+    else:
+        n_nodes = len(_nodes(min(k, MOST_TOGETHER)))
     entries = max(k * len(draws), k * n_nodes, p)  # of each row
     size = rows_at_once(entries, least=256)
     work = partial(_of_block, seen, center, draws - center, n_kept, key)
     add = partial(SumsAndSample.joined, most=n_kept)
     sums, sample = source.reduce(BlockPass.of(size, work, add))
+    if seen.found.is_quadratic:
+        sample = AnyRows(sample.rows, sample.spread, sample.keys, sample.most)
     return _averaged(draws, sums, sample)
 
 
@@ -367,6 +385,8 @@ def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> 
 
     If rows have many numbers, each is a function of those it depends on; the others follow these.
     """
+    if rows.found.is_quadratic:
+        return _exact(rows, center, len(away))
     middle, moved = rows.numbers(center[None])[:, 0], rows.seen(away)
     k, n = middle.shape
     if k <= MOST_TOGETHER:
@@ -384,6 +404,13 @@ def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> 
         found.curvatures[np.ix_(own, own, which)] = part.curvatures
         found.left[:, which], found.spread[which] = part.left, part.spread
     return found
+
+
+def _exact(rows: RowsInMemory, center: np.ndarray, n_draws: int) -> RowQuadratics:
+    """Return the quadratics that rows are; all rows are as likely to be kept."""
+    slopes, curvatures = derivatives_of(rows, rows.numbers(center[None])[:, 0])
+    left = np.broadcast_to(0.0, (n_draws, len(rows)))
+    return RowQuadratics(slopes, curvatures, left, rows.case_weights)
 
 
 def _quadratics(

@@ -75,6 +75,7 @@ class ByGradients:
     loglik: LogLikelihood
     calibration: ClassVar[float] = 0.25
     has_levels: ClassVar[bool] = False
+    is_exact: ClassVar[bool] = False
 
     @cached_property
     def interface(self) -> FreeCoordinates:

@@ -130,6 +130,14 @@ class ResidualSample:
         return float((variances / of_every).sum())
 
 
+class AnyRows(ResidualSample):
+    """A sample of rows that are quadratic themselves: whichever they are, nothing is left."""
+
+    def variance(self, size: int) -> float:  # noqa: ARG002
+        """Return the variance of what is left of a sum: none."""
+        return 0.0
+
+
 class SumsAndSample(NamedTuple):
     """Sums over rows, and a sample of them.
 
@@ -304,7 +312,7 @@ def put_back(quadratic: Quadratic, observations: Observations) -> Quadratic:
     InvalidDataError
         If the model has other coefficients.
     """
-    found = interface_of(observations)
+    found = interface_of(observations, quadratic.names)
     order = quadratic.order_of(found.names)
     if order is None:
         raise _other_coefficients(found.names, quadratic.names)

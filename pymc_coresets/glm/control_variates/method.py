@@ -24,7 +24,7 @@ from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.expansion import AveragedRows
 from pymc_coresets.glm.control_variates.posteriors import Expansion, Posteriors
-from pymc_coresets.glm.predictor.finding import find_predictors
+from pymc_coresets.glm.predictor.finding import find_interface
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.methods.best_of_rounds import Best, Place, Rounds
 from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
@@ -87,7 +87,9 @@ class ControlVariates:
     any functions of the free variables: prior, scales and transforms stay exact.  If rows depend on
     more numbers, and for units, the quadratic is in all coordinates, and slope and curvature of the
     sum are regressions of its gradients on draws (Stein's identity).  In every round the average is
-    taken over draws of the previous round's approximation.  Rows are then drawn by priority
+    taken over draws of the previous round's approximation.  Rows that are normal in one predictor,
+    with a free width, are quadratic in coefficients over that, see `parabolas.in_widths`: the
+    quadratic is exact then, and no error depends on the forty rows that are kept.  Others are drawn by priority
     sampling with probabilities in proportion to their residuals, and kept whole if the probability
     is one; ridge regression at the draws brings their weighted sum closer to that of all rows, if
     that helps at other draws, too.  If most rows are of levels of a factor that have many, rows and
@@ -162,7 +164,7 @@ def _expansion_of(loglik: LogLikelihood) -> Expansion:
         return known
     expansion: Expansion
     try:
-        seen = seen_rows_of(loglik, find_predictors)
+        seen = seen_rows_of(loglik, find_interface)
     except UnsupportedModelError as error:
         _log.info("Quadratics by gradients of all rows: %s", error.message)
         expansion, most = ByGradients(loglik), 1_000
@@ -244,7 +246,13 @@ class _Run:
         return self.history.solution(best, status, **best.facts, proposal=proposal, modes=modes)
 
     def _first_place(self) -> _Place:
-        """Return a converged quadratic."""
+        """Return a converged quadratic; one that is exact is so at once."""
+        if self.all.expansion.is_exact:
+            exact = self._at(self.posteriors.mode, self.all)
+            self.job.report.tell(
+                f"Rows are normal: a quadratic of {len(exact.names):,} coefficients is exact."
+            )
+            return _Place(quadratic=exact, coefficients=exact.center[None])
         source, quadratic = self._begun()
         quadratic = self._ascended(quadratic, source)
         self._look_ahead(quadratic)

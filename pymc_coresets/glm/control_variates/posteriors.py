@@ -241,7 +241,9 @@ class Posteriors:
         predictor, and perhaps a scale, has one.
         """
         n_dims, rng = len(self.mode), np.random.default_rng(key)
-        is_simple = isinstance(self.found, Predictors) and self.found.n_seen <= 2
+        is_simple = isinstance(self.found, Predictors) and (
+            self.found.n_seen <= 2 or self.found.is_quadratic
+        )
         if is_simple or n_dims > FEW_TO_SEARCH:
             return self.mode
         density = self.sampler.density_of_some(max(keyed.rows_to_start(n_dims), 5_000), key)

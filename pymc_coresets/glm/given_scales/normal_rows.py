@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Self
+from functools import partial
 
 import numpy as np
 from scipy import sparse
 
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import Matrix
+from pymc_coresets.glm.predictor.parabolas import Parabolas
 from pymc_coresets.glm.predictor.predictors import LinearPredictor, RowsInMemory, weighted_gram
 from pymc_coresets.numerics import differing
 from pymc_coresets.reading.quadratic import Curvature
@@ -22,60 +23,6 @@ _SAME = 1e-6
 #: Share of non-zero entries from which a matrix of pairs is dense.
 _DENSE_FROM = 0.1
 _BLOCK_ROWS = 2**15
-#: Steps to the maximum of a parabola: the first takes out its distance, the last its rounding.
-_STEPS = 3
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Parabolas:
-    """Log-densities of rows that are quadratic in one of their numbers, at the other numbers.
-
-    Parameters
-    ----------
-    peaks : ndarray of shape (n_rows,)
-        Where each is highest.
-    heights : ndarray of shape (n_rows,)
-        Its value there, in nats.
-    precisions : ndarray of shape (n_rows,)
-        Its negative curvature.
-    """
-
-    peaks: Array
-    heights: Array
-    precisions: Array
-
-    @classmethod
-    def of(cls, rows: RowsInMemory, numbers: Array, which: int) -> Self:
-        """Find them by differences of values, (k, n_rows) numbers of the rows given.
-
-        Parameters
-        ----------
-        rows : RowsInMemory
-        numbers : ndarray of shape (k, n_rows)
-        which : int
-            Which of these varies.
-        """
-        peaks, steps = numbers[which].copy(), np.ones(numbers.shape[1])
-        with np.errstate(all="ignore"):  # NaN where there is no maximum
-            for _ in range(_STEPS):
-                seen = np.repeat(numbers[:, None], 3, axis=1)
-                seen[which] = peaks + np.array([[-1.0], [0.0], [1.0]]) * steps
-                below, here, above = rows.density(seen, compiled=False)
-                precisions = (2 * here - below - above) / steps**2
-                peaks = peaks + (above - below) / (2 * steps * precisions)
-                steps = 1 / np.sqrt(precisions)
-        return cls(peaks=peaks, heights=here, precisions=precisions)
-
-    @property
-    def are_proper(self) -> bool:
-        """Whether each has a maximum."""
-        every = (self.peaks, self.heights, self.precisions)
-        return all(np.isfinite(v).all() for v in every) and bool((self.precisions > 0).all())
-
-    def at(self, values: Array) -> Array:
-        """Evaluate at values (..., n_rows) of that number."""
-        found: Array = self.heights - self.precisions * np.square(values - self.peaks) / 2
-        return found
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -254,7 +201,8 @@ class _Every:
         parts, widths = [], []
         for some, _ in found.blocks():
             seen = some.numbers(coefficients)
-            at_points = [Parabolas.of(some, seen[:, s], which) for s in range(len(coefficients))]
+            density = partial(some.density, compiled=False)
+            at_points = [Parabolas.of(density, seen[:, s], which) for s in range(len(coefficients))]
             if not all(each.are_proper for each in at_points):
                 raise _not_normal("some have no maximum")
             parts.append(at_points[0])

@@ -27,6 +27,7 @@ from pymc_coresets.glm.predictor.cut import (
     links_below,
     smallest_cut,
 )
+from pymc_coresets.glm.predictor.parabolas import in_widths
 from pymc_coresets.glm.predictor.predictors import LinearPredictor, Predictors, verify_predictors
 from pymc_coresets.glm.predictor.row_density import MOST_OWN, MOST_TOGETHER, RowDensity
 from pymc_coresets.glm.predictor.row_graph import (
@@ -95,6 +96,18 @@ def find_predictors(observations: Observations) -> Predictors:
         else:
             return found
     raise errors[0]
+
+
+def find_interface(observations: Observations) -> Predictors:
+    """Find the numbers that rows depend on, and those in which they are quadratic, if there are.
+
+    Raises
+    ------
+    UnsupportedModelError, InvalidDataError
+        See `find_predictors`.
+    """
+    found = find_predictors(observations)
+    return in_widths(found) or found
 
 
 def find_linear_predictor(observations: Observations) -> Predictors:
@@ -338,8 +351,17 @@ class FreeCoordinates:
         return cls(tuple(name for c in found for name in c.names), coefficients, columns)
 
 
-def interface_of(observations: Observations) -> Predictors | FreeCoordinates:
+def interface_of(
+    observations: Observations, names: Sequence[str] = ()
+) -> Predictors | FreeCoordinates:
     """Return the coefficients that rows depend on: few predictors, or all coordinates.
+
+    Parameters
+    ----------
+    observations : Observations
+    names : sequence of str, optional
+        Of the coefficients in a file: some have those of `find_predictors`, from versions that did
+        not look for numbers in which rows are quadratic.
 
     Raises
     ------
@@ -349,7 +371,8 @@ def interface_of(observations: Observations) -> Predictors | FreeCoordinates:
         If a design matrix or an offset is not finite.
     """
     try:
-        return find_predictors(observations)
+        found = find_predictors(observations)
+        return found if sorted(names) == sorted(found.names) else in_widths(found) or found
     except UnsupportedModelError:
         return FreeCoordinates.of(observations)
 

@@ -78,6 +78,16 @@ class LinearPredictor:
                     topic="regressions",
                 )
 
+    def in_widths(self, columns: np.ndarray) -> "LinearPredictor":
+        """Return the same over a width: the offset is the first of its columns, and zero then."""
+        first = self.offset[:, None]
+        design: Matrix
+        if isinstance(self.design, np.ndarray):
+            design = np.hstack([first, self.design])
+        else:
+            design = sparse.csr_array(sparse.hstack([sparse.csr_array(first), self.design]))
+        return LinearPredictor(columns, design, np.zeros_like(self.offset))
+
     def at(self, coefficients: np.ndarray) -> np.ndarray:
         """Compute the predictor without its offset at (n_draws, p), as (n_draws, n_rows)."""
         return np.asarray((self.design @ coefficients[:, self.columns].T).T)
@@ -104,6 +114,8 @@ class Predictors:
     density : RowDensity
     most_own : int
         Largest number of predictors that a row depends on, if there are more than four.
+    is_quadratic : bool
+        Whether rows are quadratic in their numbers, see `parabolas.in_widths`.
     """
 
     observations: Observations
@@ -114,6 +126,7 @@ class Predictors:
     nodes: tuple[Variable, ...]
     density: RowDensity
     most_own: int = MOST_OWN
+    is_quadratic: bool = False
 
     @property
     def n_seen(self) -> int:
@@ -328,8 +341,14 @@ class RowsInMemory:
         return np.stack([r[0] for r in results]), np.stack([r[1] for r in results])
 
 
-def verify_predictors(found: Predictors) -> None:
+def verify_predictors(found: Predictors, which: np.ndarray | None = None) -> None:
     """Compare the density with the model's own, for some rows at three points.
+
+    Parameters
+    ----------
+    found : Predictors
+    which : ndarray of int, optional
+        The rows; 200 by default, spread evenly.
 
     Raises
     ------
@@ -337,7 +356,7 @@ def verify_predictors(found: Predictors) -> None:
         If they differ.
     """
     observations = found.observations
-    which = spread_rows(observations.n_obs, 200)
+    which = spread_rows(observations.n_obs, 200) if which is None else which
     rows = RowsInMemory(
         found, which, np.ones(len(which)), lambda n: observations.place(int(which[n]))
     )

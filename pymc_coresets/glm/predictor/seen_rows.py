@@ -111,7 +111,9 @@ class SeenRows:
         for node, own in zip(self.found.nodes, nodes, strict=True):
             for columns, offset in designs_of(node, here, n_rows):
                 predictor, design = next(held), joined([columns[v] for v in own])
-                yield LinearPredictor(predictor.columns, _like(predictor.design, design), offset)
+                own_design = _like(predictor.design, design)
+                read = LinearPredictor(predictor.columns, own_design, offset)
+                yield read.in_widths(read.columns) if self.found.is_quadratic else read
 
     @cached_property
     def _graph(self) -> tuple[RowGraph, list[list[Variable]], Callable[..., list[np.ndarray]]]:

@@ -231,12 +231,12 @@ def _case(name: str, n_units: int, build: Build, *local: str) -> Case:
 
 
 def _real(name: str, n_units: int, write: Callable[[float], None], local: tuple[str, ...]) -> Case:
-    """Public data, of which a part is taken in the order that they have."""
+    """Public data, of which a part is taken in the order that they have; perhaps with units."""
 
     def build(_: Rng, n: int) -> None:
         write(n / n_units)
 
-    return Case(name=name, n_units=n_units, build=build, local=local, named=True)
+    return Case(name=name, n_units=n_units, build=build, local=local, named=bool(local))
 
 
 def _intercepts(sizes: Callable[[Rng, int], Array], **options: Any) -> Build:  # noqa: ANN401

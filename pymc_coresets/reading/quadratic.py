@@ -64,17 +64,19 @@ class Quadratic:
 
     def at(self, coefficients: np.ndarray) -> np.ndarray:
         """Evaluate at coefficients (n_draws, p); the result is (n_draws,), in nats."""
-        with np.errstate(invalid="ignore", over="ignore"):  # searches shorten steps so far out
-            away = coefficients - self.center
-            curved = np.einsum("ps,sp->s", self.curvature @ away.T, away)
-            values: np.ndarray = away @ self.slope + curved / 2
-        return values
+        return self.values_and_slopes(coefficients)[0]
 
     def slopes_at(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the derivatives at coefficients (n_draws, p), in the same shape."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            slopes: np.ndarray = self.slope + (self.curvature @ (coefficients - self.center).T).T
-        return slopes
+        return self.values_and_slopes(coefficients)[1]
+
+    def values_and_slopes(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate at coefficients (n_draws, p), with the derivatives: one product serves both."""
+        with np.errstate(invalid="ignore", over="ignore"):  # searches shorten steps so far out
+            away = coefficients - self.center
+            curved = (self.curvature @ away.T).T
+            values = away @ self.slope + np.einsum("sp,sp->s", curved, away) / 2
+        return values, self.slope + curved
 
     @property
     def grams(self) -> tuple[Curvature]:

@@ -194,9 +194,9 @@ def slopes_without_rows(
     if quadratic is None:
         return Slopes(*loglik.rest.slopes(points))
     rest = loglik.functions.rest_beside(quadratic.graph)
-    coefficients = rest.coefficients(points)
-    values, gradients = rest.slopes(points, quadratic.slopes_at(coefficients))
-    return Slopes(values + quadratic.at(coefficients), gradients)
+    of_quadratic, pulls = quadratic.values_and_slopes(rest.coefficients(points))
+    values, gradients = rest.slopes(points, pulls)
+    return Slopes(values + of_quadratic, gradients)
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,15 +89,15 @@ class ControlVariates:
     sum are regressions of its gradients on draws (Stein's identity).  In every round the average is
     taken over draws of the previous round's approximation.  Rows that are normal in one predictor,
     with a free width, are quadratic in coefficients over that, see `parabolas.in_widths`: the
-    quadratic is exact then, and no error depends on the forty rows that are kept.  Others are drawn by priority
-    sampling with probabilities in proportion to their residuals, and kept whole if the probability
-    is one; ridge regression at the draws brings their weighted sum closer to that of all rows, if
-    that helps at other draws, too.  If most rows are of levels of a factor that have many, rows and
-    weights are instead found for the residual of each level, by orthogonal matching pursuit: that
-    depends on few coefficients, and is represented by a few dozen rows.  In directions in which the
-    rows have more curvature than the posterior, weights of concave rows shrink, and those of convex
-    ones grow, so that the quadratic without the rows' part is concave, with the prior: but for
-    mixtures, see `concavity.concave`.
+    quadratic is exact then, and no error depends on the forty rows that are kept.  Others are drawn
+    by priority sampling with probabilities in proportion to their residuals, and kept whole if the
+    probability is one; ridge regression at the draws brings their weighted sum closer to that of
+    all rows, if that helps at other draws, too.  If most rows are of levels of a factor that have
+    many, rows and weights are instead found for the residual of each level, by orthogonal matching
+    pursuit: that depends on few coefficients, and is represented by a few dozen rows.  In
+    directions in which the rows have more curvature than the posterior, weights of concave rows
+    shrink, and those of convex ones grow, so that the quadratic without the rows' part is concave,
+    with the prior: but for mixtures, see `concavity.concave`.
 
     A round costs O(N p (S + p)) for N rows of p coefficients and S draws if the design is dense,
     and memory O(p^2) and that of the candidates.  At most 3,000 coefficients, or 20,000 if few

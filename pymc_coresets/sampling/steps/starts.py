@@ -46,7 +46,7 @@ _MOST_PRODUCTS = 2**23
 _OF_NUTS, _OF_DIMS, _IN_PYTHON, _AT_ONCE = 15, 25, 1e5, 5e3
 #: Gradients of a draw of many chains, with their tuning.
 _OF_MANY = 5
-#: Number of chains at once, and products of all of them above which there are fewer.
+#: Number of chains at once, and products of all of them above which there are the least number.
 _CHAINS, _LEAST_CHAINS, _OF_CHAINS = 64, 16, 2**22
 #: Number of draws to which coordinates along a curved ridge are fitted.
 _ON_RIDGE = 1_000
@@ -146,8 +146,10 @@ def _many_chains(
     if _has_several_modes(known) or not space.continuous.all():
         _log.info("Many chains need continuous variables, and do not move between several modes")
         return
-    at_once = np.clip(_OF_CHAINS // max(each, 1.0), _LEAST_CHAINS, _CHAINS)
-    n_joined = max(int(at_once) // n_chains, 1)
+    # Steps of many chains at once take less time each, where it is not the density that takes it;
+    # fewer and longer ones agree after fewer of them.
+    at_once = _CHAINS if _CHAINS * each <= _OF_CHAINS else _LEAST_CHAINS
+    n_joined = max(at_once // n_chains, 1)
     # What NUTS takes, with its tuning: its steps are shorter by the fourth root of the dimensions.
     n_steps = _OF_NUTS * max(space.n_dims / _OF_DIMS, 1.0) ** 0.25
     of_each = n_steps * (_IN_PYTHON + posterior.n_products_of_gradient)

@@ -19,7 +19,7 @@ PLANTED = [
         "sampling/density.py",
         ("row_bytes *= max(observations.n_nodes // 2, 1)", "row_bytes *= 1"),
         ("self.weights, finite=False", "self.weights"),
-        ("Slopes(values + quadratic.at(coefficients), gradients)", "Slopes(values, gradients)"),
+        ("Slopes(values + of_quadratic, gradients)", "Slopes(values, gradients)"),
     ),
     *plant(
         "sampling/units/log_linear.py",
@@ -80,7 +80,7 @@ PLANTED = [
     ),
     *plant(
         "reading/quadratic.py",
-        ("away @ self.slope + curved / 2", "away @ self.slope + curved"),
+        ('np.einsum("sp,sp->s", curved, away) / 2', 'np.einsum("sp,sp->s", curved, away)'),
         ("self.slope + self.curvature @ (center - self.center)", "self.slope"),
     ),
     *plant(

@@ -108,12 +108,11 @@ class SeenRows:
         }
         here = graph.of_rows(values)
         held = iter(self.found.predictors)
-        for node, own in zip(self.found.nodes, nodes, strict=True):
+        for node, below in zip(self.found.nodes, nodes, strict=True):
             for columns, offset in designs_of(node, here, n_rows):
-                predictor, design = next(held), joined([columns[v] for v in own])
-                own_design = _like(predictor.design, design)
-                read = LinearPredictor(predictor.columns, own_design, offset)
-                yield read.in_widths(read.columns) if self.found.is_quadratic else read
+                predictor, design = next(held), joined([columns[v] for v in below])
+                own = LinearPredictor(predictor.columns, _like(predictor.design, design), offset)
+                yield own.in_widths(own.columns) if self.found.is_quadratic else own
 
     @cached_property
     def _graph(self) -> tuple[RowGraph, list[list[Variable]], Callable[..., list[np.ndarray]]]:

@@ -7,7 +7,8 @@ from numpy.testing import assert_allclose
 
 from pymc_coresets import Coreset, build_coreset, open_rows
 from pymc_coresets.glm.predictor.finding import find_interface, find_predictors, interface_of
-from pymc_coresets.glm.predictor.parabolas import in_widths
+from pymc_coresets.glm.predictor.parabolas import derivatives_of, in_widths
+from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
@@ -102,6 +103,17 @@ def test_a_single_row_of_another_kind_is_seen():
         pm.Normal("y", mean, width, observed=Y)
 
     assert not find_interface(with_rows(write)).is_quadratic
+
+
+def test_slopes_and_curvatures_are_those_of_the_density():
+    rows = RowsInMemory(find_interface(with_rows(normal)), np.arange(N), np.ones(N))
+    rng = np.random.default_rng(1)
+    here, away = rng.uniform(0.5, 1.5, (3, N)), rng.normal(size=(3, N))
+    here[:2], away[:2] = here[:2, :1], away[:2, :1]  # which rows share
+    slopes, curvatures = derivatives_of(rows, here)
+    before, after = rows.density(np.stack([here, here + away], axis=1), compiled=False)
+    moved = (slopes * away).sum(axis=0) + np.einsum("an,abn,bn->n", away, curvatures, away) / 2
+    assert_allclose(after - before, moved, atol=1e-10)
 
 
 @pytest.fixture(scope="module")

@@ -100,6 +100,10 @@ def _found(search: SampleSearch, rng: np.random.Generator) -> FoundModes:
         return search.on_all(SearchOutcome([first], is_only=True))
     if search.sampler.n_dims > FEW_TO_SEARCH:
         return search.on_all(SearchOutcome([first]))
+    larger = search.with_decisive_rows(first.around)
+    if larger is not search:
+        search, density = larger, larger.density_of(larger.size)
+        first = mode_of(density, laplace(density, first.x))
     for by_scales in search.by_scales(density, first, rng=rng.spawn(1)[0]):
         return by_scales
     return search.on_all(search.others(density, first, rng=rng))

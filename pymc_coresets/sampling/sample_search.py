@@ -4,14 +4,17 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Self
 
 import numpy as np
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows import keyed
+from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.sampling.curvature import laplace, normal_near
+from pymc_coresets.sampling.decisive_rows import decisive_rows, with_rows
 from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.found_modes import FoundModes
 from pymc_coresets.sampling.maximisation.data_starts import starts_from_data
@@ -128,20 +131,55 @@ def _free(density: Density) -> Density:
     return density
 
 
+def _as_drawn(sample: RowSample) -> RowSample:
+    """Add no rows."""
+    return sample
+
+
 @dataclass(frozen=True, eq=False)
 class SampleSearch:
     """A search on a sample of the rows, by its size and key, for modes of all of them.
 
-    Densities may hold some coordinates near a point, see `held_near`.
+    Parameters
+    ----------
+    sampler : CoresetSampler
+    size : int
+    key : int
+    hold : callable
+        Holds some coordinates of a density near a point, see `held_near`.
+    completed : callable
+        Adds rows that belong to the sample besides, see `decisive_rows`.
     """
 
     sampler: CoresetSampler
     size: int
     key: int
     hold: Callable[[Density], Density] = _free
+    completed: Callable[[RowSample], RowSample] = _as_drawn
+
+    def with_decisive_rows(self, around: Normal) -> Self:
+        """Add the rows on which the posterior depends along an axis, but not that of the sample.
+
+        Parameters
+        ----------
+        around : Normal
+            The posterior of the sample.
+        """
+        if self.size >= self.sampler.n_rows:
+            return self
+        found = decisive_rows(self.sampler.loglikelihood, around, self.size)
+        return replace(self, completed=partial(with_rows, decisive=found)) if len(found) else self
+
+    @cached_property
+    def sample(self) -> RowSample:
+        """The rows."""
+        size = min(self.size, self.sampler.n_rows)
+        return self.completed(self.sampler.subsample(size, key=self.key, distinct=True))
 
     def density_of(self, size: int) -> Density:
         """Return the density of a sample of rows of a given size."""
+        if size == self.size < self.sampler.n_rows:
+            return self.hold(self.sampler.density_of_sample(self.sample))
         return self.hold(self.sampler.density_of_some(size, self.key))
 
     @cached_property
@@ -250,10 +288,8 @@ class SampleSearch:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return starts by the prior and the data; and near the initial point, no search alone."""
         of_prior, nearby = starting_points(self.sampler.space, density, rng=rng)
-        size = min(self.size, self.sampler.n_rows)
-        subsample = self.sampler.subsample(size, key=self.key, distinct=True)
         of_data = starts_from_data(
-            subsample,
+            self.sample,
             lambda each: self.hold(self.sampler.density_of_each(each)),
             first.around,
             rng=rng,
@@ -279,12 +315,12 @@ class SampleSearch:
         share = min(self.size / loglik.n_rows, 1.0)
         if share == 1.0:
             return lambda one, other: 0.0  # noqa: ARG005
-        subsample = loglik.source.subsample(self.size, key=self.key, distinct=True)
+        sample = self.sample
 
         def error(one: np.ndarray, other: np.ndarray) -> float:
             draws = self.sampler.space.constrain(np.stack([one, other]))
-            difference = np.diff(loglik.matrix(draws, subsample.rows, finite=False), axis=1)[:, 0]
-            squares = np.square(subsample.weights * (difference - difference.mean()))
+            difference = np.diff(loglik.matrix(draws, sample.rows, finite=False), axis=1)[:, 0]
+            squares = np.square(sample.weights * (difference - difference.mean()))
             return float(np.sqrt(squares.sum() * (1 - share))) + loglik.n_dims / share / 2
 
         return error

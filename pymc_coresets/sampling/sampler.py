@@ -479,10 +479,11 @@ class CoresetSampler:
         """Return the density of a sample of the rows."""
         if size >= self.n_rows:
             return self.density(InMemoryRows.of(self.loglikelihood.all_rows))
-        subsample = self.subsample(size, key=key, distinct=True)
-        return self.density(
-            InMemoryRows.of(replace(subsample.rows, case_weights=subsample.weights))
-        )
+        return self.density_of_sample(self.subsample(size, key=key, distinct=True))
+
+    def density_of_sample(self, sample: RowSample) -> Density:
+        """Return the density of weighted rows, which stand for all."""
+        return self.density(InMemoryRows.of(replace(sample.rows, case_weights=sample.weights)))
 
     def density(self, source: RowBlocks) -> Density:
         """Return the density of the rows of a source, with prior and quadratic.

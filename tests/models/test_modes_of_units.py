@@ -274,6 +274,25 @@ def test_exact_is_said_only_if_nodes_are():
     assert "0.0001 nats" in found.text or "0.0002 nats" in found.text
 
 
+def test_nodes_suit_units_that_alone_see_a_variable():
+    """Two units of 3,000 have effects with heavy tails: a sample at random has none of them."""
+    n, rng = 3_000, np.random.default_rng(3)
+    x, rare = rng.normal(size=n), np.isin(np.arange(n), [700, 1_500])
+    size = np.where(rare, 3, 40)
+    y = rng.binomial(size, np.where(rare, 0.9, expit(0.5 * x + rng.normal(0, 0.3, n))))
+    with pm.Model() as model:
+        slope, wide = pm.Normal("slope"), pm.HalfNormal("wide", 5)
+        scale = pt.switch(rare, wide, 0.3)
+        z = pm.StudentT("z", np.where(rare, 1.0, 30.0), mu=0, sigma=scale, shape=n)
+        pm.Binomial("y", size, logit_p=slope * x + z, observed=y)
+    units = read(model, "z")
+    assert not rare[_Sample.of(units, key=1).single.sample.rows.positions].any()
+    found = centred(units, enough=ENOUGH, key=1).observations
+    few, many = (loglik_of(each) for each in (found, nodes_at(units, Rule(401, tails=True))))
+    at = [np.array([0.5, wide]) for wide in np.linspace(0.3, 2.3, 7)]
+    assert np.var([(few(x) - many(x))[rare].sum() for x in at]) < ENOUGH
+
+
 # -- the middle of the posterior -------------------------------------------------------------------
 
 

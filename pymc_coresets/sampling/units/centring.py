@@ -36,8 +36,10 @@ from pymc_coresets.rowlogp.units import (
 )
 from pymc_coresets.rowlogp.verification import verify_rows
 from pymc_coresets.rowlogp.verification_of_units import verify_units
+from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace, moved, where_flat
+from pymc_coresets.sampling.decisive_rows import decisive_rows, with_rows
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.maximisation.one_start import minimise_where_finite, negative_of
 from pymc_coresets.sampling.normal import Normal
@@ -137,9 +139,11 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
             x = middle.location
         with doing(f"placing nodes in {len(units.levels):,} units"):
             placed, n_modes = form.all_placed(x)
-        if not sample.lacks(n_modes, around):
-            return form.loglik_at(placed, x, chosen)
-        sample, judged = sample.with_several_modes(n_modes, x), None
+        found = form.loglik_at(placed, x, chosen)
+        completed = sample.completed(found, n_modes, x, around)
+        if completed is None:
+            return found
+        sample, judged = completed, None
 
 
 @dataclass(frozen=True)
@@ -295,12 +299,17 @@ class _Several(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """A sample of units, whose posterior locates the middle of that of all units."""
+    """A sample of units, whose posterior locates the middle of that of all units.
+
+    Nodes are judged by its units, apart for `judges`, if there are any, and by those of several
+    modes.
+    """
 
     single: _Form
     forms: dict[int, _Form]
     has_all: bool
     several: _Several | None = None
+    judges: tuple[_Group, ...] = ()
 
     @classmethod
     def of(cls, units: UnitModel, key: int) -> Self:
@@ -339,7 +348,8 @@ class _Sample:
         UnsupportedModelError
             If there are none.
         """
-        groups = [self.single.sample, *([] if self.several is None else [self.several.group])]
+        groups = [*(self.judges or [self.single.sample])]
+        groups += [] if self.several is None else [self.several.group]
         judged = [self._judge(around, group, enough) for group in groups]
         most = max(n_modes for n_modes, _, _ in judged)
 
@@ -464,6 +474,63 @@ class _Sample:
         share = masses[some].sum() / masses[found].sum()
         group = _Group(every.take(some), masses[some] / share)
         return replace(self, several=_Several(group, x))
+
+    def completed(
+        self, loglik: LogLikelihood, n_modes: np.ndarray, x: np.ndarray, around: Normal
+    ) -> Self | None:
+        """Return the sample with units that it needs besides; None if it has all.
+
+        Parameters
+        ----------
+        loglik : LogLikelihood
+            Of all units, with nodes at x.
+        n_modes, x, around
+            See `lacks` and `with_several_modes`.
+        """
+        decisive = self.decisive(loglik, around)
+        if len(decisive):
+            return self.with_decisive(decisive)
+        return self.with_several_modes(n_modes, x) if self.lacks(n_modes, around) else None
+
+    def decisive(self, loglik: LogLikelihood, around: Normal) -> Rows:
+        """Return units that the sample needs besides: see `decisive_rows`.
+
+        None if it has them already.  Those of few rows first, which are the least normal, until
+        they have as many as the sample.
+
+        Parameters
+        ----------
+        loglik : LogLikelihood
+            Of all units.
+        around : Normal
+            The posterior of the sample.
+        """
+        every, sample = loglik.in_memory.all, self.single.sample.rows
+        if self.has_all or self.judges:
+            return every.take(slice(0, 0))
+        found = decisive_rows(loglik, around, len(sample))
+        sizes = np.array([one.n_unit_rows for one in found.blocks(1)])
+        order = np.argsort(sizes, kind="stable")
+        some = order[np.cumsum(sizes[order]) <= sample.n_unit_rows]
+        return found.take(np.sort(some))
+
+    def with_decisive(self, decisive: Rows) -> Self:
+        """Add units to the sample, each of which stands for itself, and judge by these apart.
+
+        Parameters
+        ----------
+        decisive : Rows
+            Of all units, with nodes.
+        """
+        form, sample = self.single, self.single.sample
+        units = form.loglik.in_memory.all
+        own = units.take(units.where(decisive.positions))
+        whole = with_rows(RowSample(rows=sample.rows, weights=sample.weights), own)
+        others = np.flatnonzero(~np.isin(sample.rows.positions, own.positions))
+        common = _Group(sample.rows.take(others), sample.weights[others])
+        single = _Form(form.units, _Group(whole.rows, whole.weights))
+        judges = (common, _Group(own, own.case_weights))
+        return replace(self, single=single, forms={}, judges=judges)
 
     def _reach(self, x: np.ndarray) -> tuple[float, float]:
         """Return the range of the nodes along one axis that add anything to any integral."""

@@ -24,7 +24,7 @@ _MOST, _PART = 20, 0.01
 _SEEN = 10.0
 
 
-def decisive_rows(loglik: LogLikelihood, around: Normal, n_sampled: int) -> Rows:
+def rows_that_decide(loglik: LogLikelihood, around: Normal, n_sampled: int) -> Rows:
     """Return the rows that a sample needs besides; mostly none.
 
     Along an axis of the sample's posterior, the log-likelihood of a row differs by ``d_n`` over one

@@ -14,7 +14,7 @@ from pymc_coresets.rows import keyed
 from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.sampling.curvature import laplace, normal_near
-from pymc_coresets.sampling.decisive_rows import decisive_rows, with_rows
+from pymc_coresets.sampling.decisive_rows import rows_that_decide, with_rows
 from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.found_modes import FoundModes
 from pymc_coresets.sampling.maximisation.data_starts import starts_from_data
@@ -148,7 +148,7 @@ class SampleSearch:
     hold : callable
         Holds some coordinates of a density near a point, see `held_near`.
     completed : callable
-        Adds rows that belong to the sample besides, see `decisive_rows`.
+        Adds rows that belong to the sample besides, see `rows_that_decide`.
     """
 
     sampler: CoresetSampler
@@ -167,7 +167,7 @@ class SampleSearch:
         """
         if self.size >= self.sampler.n_rows:
             return self
-        found = decisive_rows(self.sampler.loglikelihood, around, self.size)
+        found = rows_that_decide(self.sampler.loglikelihood, around, self.size)
         return replace(self, completed=partial(with_rows, decisive=found)) if len(found) else self
 
     @cached_property

@@ -10,7 +10,7 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling import modes
-from pymc_coresets.sampling.decisive_rows import decisive_rows
+from pymc_coresets.sampling.decisive_rows import rows_that_decide
 from pymc_coresets.sampling.normal import heavy_tailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 
@@ -40,7 +40,7 @@ AROUND = heavy_tailed(np.array([1.0, -2.0]), np.diag([0.1, 3.0]))
 def test_rows_are_found_that_alone_see_a_coefficient(size):
     slopes = np.column_stack([np.random.default_rng(1).normal(size=N), np.zeros(N)])
     slopes[[5, 600, 601], 1] = 1e-6, -1e-6, 3e-6  # however little that is
-    found = decisive_rows(of_slopes(slopes, size), AROUND, 100)
+    found = rows_that_decide(of_slopes(slopes, size), AROUND, 100)
     np.testing.assert_array_equal(found.positions, [10, 1200, 1202])
 
 
@@ -51,13 +51,13 @@ def test_a_sample_has_enough_of_many_rows_that_see_a_coefficient(n_seeing, n_sam
     """An axis that 25 rows share equally is known from twelve of them."""
     slopes = np.ones((N, 2))
     slopes[n_seeing:, 1] = 0.0
-    assert len(decisive_rows(of_slopes(slopes), AROUND, n_sampled)) == n_found
+    assert len(rows_that_decide(of_slopes(slopes), AROUND, n_sampled)) == n_found
 
 
 def test_a_row_counts_as_often_as_its_weight():
     weights = np.ones(N)
     weights[3] = 200.0
-    found = decisive_rows(of_slopes(np.ones((N, 2)), 10, weights), AROUND, 10)
+    found = rows_that_decide(of_slopes(np.ones((N, 2)), 10, weights), AROUND, 10)
     np.testing.assert_array_equal(found.positions, [6])
 
 

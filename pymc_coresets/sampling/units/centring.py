@@ -39,7 +39,7 @@ from pymc_coresets.rowlogp.verification_of_units import verify_units
 from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace, moved, where_flat
-from pymc_coresets.sampling.decisive_rows import decisive_rows, with_rows
+from pymc_coresets.sampling.decisive_rows import rows_that_decide, with_rows
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.maximisation.one_start import minimise_where_finite, negative_of
 from pymc_coresets.sampling.normal import Normal
@@ -139,10 +139,10 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
             x = middle.location
         with doing(f"placing nodes in {len(units.levels):,} units"):
             placed, n_modes = form.all_placed(x)
-        found = form.loglik_at(placed, x, chosen)
-        completed = sample.completed(found, n_modes, x, around)
+        loglik = form.loglik_at(placed, x, chosen)
+        completed = sample.completed(loglik, n_modes, x, around)
         if completed is None:
-            return found
+            return loglik
         sample, judged = completed, None
 
 
@@ -493,7 +493,7 @@ class _Sample:
         return self.with_several_modes(n_modes, x) if self.lacks(n_modes, around) else None
 
     def decisive(self, loglik: LogLikelihood, around: Normal) -> Rows:
-        """Return units that the sample needs besides: see `decisive_rows`.
+        """Return units that the sample needs besides: see `rows_that_decide`.
 
         None if it has them already.  Those of few rows first, which are the least normal, until
         they have as many as the sample.
@@ -508,7 +508,7 @@ class _Sample:
         every, sample = loglik.in_memory.all, self.single.sample.rows
         if self.has_all or self.judges:
             return every.take(slice(0, 0))
-        found = decisive_rows(loglik, around, len(sample))
+        found = rows_that_decide(loglik, around, len(sample))
         sizes = np.array([one.n_unit_rows for one in found.blocks(1)])
         order = np.argsort(sizes, kind="stable")
         some = order[np.cumsum(sizes[order]) <= sample.n_unit_rows]

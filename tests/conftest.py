@@ -13,6 +13,7 @@ import pytensor
 import pytest
 from hypothesis import settings
 from pytensor.compile.mode import predefined_linkers, predefined_modes
+from pytensor.graph.rewriting.basic import Rewriter
 from pytensor.link.vm import VMLinker
 
 from pymc_coresets.loops import fused_loops
@@ -26,6 +27,10 @@ pytensor.config.on_opt_error = "raise"
 for linker in (*predefined_linkers.values(), *(m.linker for m in predefined_modes.values())):
     if isinstance(linker, VMLinker):
         linker.c_thunks = False
+
+# Rewriters are hashed thousands of times for each function, by `id`, of which Python informs the
+# audit hook of the package that locks files: a tenth of the time of small functions.
+Rewriter.__hash__ = object.__hash__
 
 # Half of the time goes into graphs.  A fifth of it was spent on which line made each operation, and
 # on cycles among the millions of objects that were imported.

@@ -15,7 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property
+from functools import cache, cached_property
 from threading import Lock, RLock
 from typing import Any, Protocol, cast
 
@@ -37,7 +37,7 @@ from pytensor.graph import (
 from pytensor.tensor import TensorConstant, TensorType
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter
+from pymc_coresets.compat.pytensor_api import HeldMode, compiling, dfs_rewriter
 from pymc_coresets.loops import vectormath
 from pymc_coresets.loops.batches import batched_call, repeated
 from pymc_coresets.loops.compilation import compiled_loop
@@ -95,6 +95,7 @@ _lock = RLock()
 _known: dict[bytes, "Kernel"] = {}
 
 
+@cache
 def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
     """Return the mode. Its functions release the GIL in their loops, and threads may share them.
 
@@ -121,13 +122,13 @@ def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
     query = RewriteDatabaseQuery(
         include=["fast_run", "numba"],
         exclude=[*_LoopLinker.incompatible_rewrites, *USELESS, *ENDLESS, *own],
+        extra_rewrites=[
+            (dfs_rewriter(count_once), 1.5),  # once shapes are known, and before loops are fused
+            (dfs_rewriter(inline_graphs, solve_small_systems), 47.9),  # after those for stability
+            *(_LOOPS if compiled else [(dfs_rewriter(as_ufuncs), 48.0)]),
+        ],
     )
-    mode: Mode = Mode(_LoopLinker(n_given, compiled=compiled), query).register(
-        (dfs_rewriter(count_once), 1.5),  # once shapes are known, and before loops are fused
-        (dfs_rewriter(inline_graphs, solve_small_systems), 47.9),  # after those for stability
-        *(_LOOPS if compiled else [(dfs_rewriter(as_ufuncs), 48.0)]),
-    )
-    return mode
+    return HeldMode(_LoopLinker(n_given, compiled=compiled), query)
 
 
 class Program:

@@ -21,7 +21,6 @@ from pytensor.graph import (
     clone_replace,
     graph_inputs,
     node_rewriter,
-    rewrite_graph,
 )
 from pytensor.tensor import TensorVariable
 
@@ -80,7 +79,7 @@ def numpy_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
     >>> pytensor.function([x], pt.add(*[x] * 40), mode=numpy_mode("None"))([1.0])
     array([40.])
     """
-    mode: Mode = Mode(linker="py", optimizer=rewrites).register(
+    mode: Mode = ops.HeldMode(linker="py", optimizer=rewrites).register(
         (ops.dfs_rewriter(_in_parts), 48.1), (ops.dfs_rewriter(_without_c), 48.2)
     )
     return mode
@@ -90,6 +89,8 @@ def numpy_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
 WRITTEN_MODE: Mode = numpy_mode("minimum_compile").register((ops.dfs_rewriter(inline_graphs), 47.9))
 
 _STABLE = ("canonicalize", "stabilize", "local_check_parameter_to_ninf_switch")
+_SIMPLIFY = ops.HeldRewrites.of(_STABLE, exclude=(*USELESS, *OUT_OF_LOOPS))
+_LEAVE_FILLS_OUT = ops.HeldRewrites.of(["local_elemwise_alloc"])
 
 
 def _stable_mode() -> Mode:
@@ -210,10 +211,7 @@ def simplified(graphs: Sequence[Variable]) -> list[Variable]:
     # Vectorised, what has the shape of something else would no longer be known to have length 1.
     lifted, constants = _lifted(with_constant_shapes(graphs))
     with ops.compiling():
-        rewritten = cast(
-            list[Variable],
-            rewrite_graph(lifted, include=_STABLE, exclude=(*USELESS, *OUT_OF_LOOPS), clone=True),
-        )
+        rewritten = _SIMPLIFY.rewritten(lifted)
     put_back = {placeholder: constant for constant, placeholder in constants.items()}
     return clone_replace(rewritten, put_back) if put_back else rewritten
 
@@ -230,8 +228,7 @@ def without_fills(graphs: Sequence[Variable]) -> list[Variable]:
     0
     """
     with ops.compiling():
-        include = ("local_elemwise_alloc",)
-        return cast(list[Variable], rewrite_graph(list(graphs), include=include, clone=True))
+        return _LEAVE_FILLS_OUT.rewritten(graphs)
 
 
 def with_joined_scalars(graphs: Sequence[Variable]) -> list[Variable]:

@@ -16,7 +16,6 @@ from pytensor.graph import (
     ancestors,
     clone_replace,
     graph_inputs,
-    rewrite_graph,
 )
 from pytensor.tensor import TensorType, TensorVariable
 
@@ -36,6 +35,8 @@ from pymc_coresets.reading.folding import (
     with_joined_scalars,
 )
 from pymc_coresets.reading.known import KnownValues
+
+_LOWER_LABELLED = ops.HeldRewrites.of(["lower_xtensor"])
 
 
 def parameter_inputs(
@@ -221,7 +222,7 @@ def _like(rv: Variable, parameter: TensorVariable) -> Variable:
 def as_plain_tensor(graph: Variable) -> TensorVariable:
     """Return the graph without labelled dimensions."""
     tensor = graph.values if isinstance(graph, ops.XTensorVariable) else graph
-    plain = ops.checked_tensor(rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
+    plain = ops.checked_tensor(_LOWER_LABELLED.rewritten([tensor])[0])
     # The rewrite keeps constants with dims, and casts them.
     casts = (v for v in ancestors([plain]) if isinstance(ops.op_of(v), ops.TypeCastingOp))
     known: dict[Variable, Variable] = {

@@ -13,6 +13,7 @@ from textwrap import dedent
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import optdb
@@ -130,6 +131,26 @@ def _rewrites(*excluded: str) -> set[str]:
     sequence = optdb.query(RewriteDatabaseQuery(include=["fast_run"], exclude=excluded))
     repeated = [step for step in sequence.data if hasattr(step, "get_node_rewriters")]
     return {str(rewriter) for step in repeated for rewriter in step.get_node_rewriters()}
+
+
+def test_rewrites_are_looked_up_once_for_many_graphs_and_not_kept_for_ever():
+    held = pytensor_api.HeldRewrites(iter(range(3)).__next__)
+    assert [held.rewriter for _ in range(201)] == [0] * 100 + [1] * 100 + [2]
+
+
+def test_modes_look_their_own_rewrites_up_once():
+    written = pytensor_api.HeldMode("py", "None")
+    folded = written.including("canonicalize")
+    assert written.optimizer is written.optimizer is not folded.optimizer
+    x = pt.dvector("x")
+    for mode, n_operations in ((written, 1), (folded, 0)):
+        for y in (x * 1, x * 1):
+            function = pytensor.function([x], y, mode=mode)
+            assert sum(_scales(node) for node in function.maker.fgraph.apply_nodes) == n_operations
+
+
+def _scales(node: Apply) -> bool:
+    return isinstance(pytensor_api.scalar_op_of(node.outputs[0]), ps.Mul)
 
 
 def test_indices_can_be_read_back_from_an_operation():

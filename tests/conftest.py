@@ -7,12 +7,14 @@ import signal
 import sys
 from _thread import interrupt_main
 from collections import Counter
+from functools import partialmethod
 from pathlib import Path
 
 import pytensor
 import pytest
 from hypothesis import settings
 from pytensor.compile.mode import predefined_linkers, predefined_modes
+from pytensor.graph import Variable
 from pytensor.graph.rewriting.basic import Rewriter
 from pytensor.link.vm import VMLinker
 
@@ -31,6 +33,9 @@ for linker in (*predefined_linkers.values(), *(m.linker for m in predefined_mode
 # Rewriters are hashed thousands of times for each function, by `id`, of which Python informs the
 # audit hook of the package that locks files: a tenth of the time of small functions.
 Rewriter.__hash__ = object.__hash__
+
+# Python evaluates expressions that examples and tests evaluate once: Numba took seconds for some.
+Variable.eval = partialmethod(Variable.eval, mode="FAST_COMPILE")
 
 # Half of the time goes into graphs.  A fifth of it was spent on which line made each operation, and
 # on cycles among the millions of objects that were imported.

@@ -15,7 +15,7 @@ TEST_FLAGS ?=
 # Loops that a process has compiled are never freed: those of these tests end with processes of their own.
 # Some may have none of the tests that TEST_FLAGS choose, which pytest calls 5.
 MANY_LOOPS := tests/models tests/loops
-MORE_LOOPS := tests/statistical
+MORE_LOOPS := tests/statistical pymc_coresets
 SOURCES := pymc_coresets tests examples benchmarks scripts docs
 # The site has an environment of its own: Sphinx and its themes are of no use elsewhere.
 DOCS_VENV := .venv-docs
@@ -59,7 +59,7 @@ demo-big: $(DEMO_READY) ## ten million flights in files, with 2 GB of memory (5 
 
 test: $(READY) ## all tests but the slow ones, and the examples in the docstrings
 	@status=0; for part in "$(MANY_LOOPS)" "$(MORE_LOOPS)" \
-		"tests pymc_coresets $(patsubst %,--ignore=%,$(MANY_LOOPS) $(MORE_LOOPS))"; do \
+		"tests $(patsubst %,--ignore=%,$(MANY_LOOPS) $(MORE_LOOPS))"; do \
 		OMP_NUM_THREADS=$(THREADS) $(PYTEST) $$part $(TEST_FLAGS) \
 			|| [ $$? -eq 5 ] || status=1; \
 	done; exit $$status

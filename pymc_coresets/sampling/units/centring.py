@@ -495,8 +495,8 @@ class _Sample:
     def decisive(self, loglik: LogLikelihood, around: Normal) -> Rows:
         """Return units that the sample needs besides: see `rows_that_decide`.
 
-        None if it has them already.  Those of few rows first, which are the least normal, until
-        they have as many as the sample.
+        None of those that it has already.  Those of few rows first, which are the least normal,
+        until they have as many as the sample.
 
         Parameters
         ----------

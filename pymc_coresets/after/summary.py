@@ -139,7 +139,7 @@ def columns_of_rows(observations: Observations) -> Columns:
         dims = observations.model.named_vars_to_dims.get(row.name, ())[1:]
         axes[row.name] = [
             labels_of_dim(observations, dim) if dim else range(length)
-            for dim, length in zip(dims, lengths, strict=True)
+            for dim, length in zip(dims, lengths, strict=False)  # others have numbers
         ]
     return Columns(names, axes, dict(labels_of_lookups(observations).values()))
 

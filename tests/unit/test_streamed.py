@@ -41,7 +41,7 @@ def in_chunks(arrays, sizes, weights=None):
         )
         for i, (stop, size) in enumerate(zip(stops, sizes, strict=True))
     ]
-    return RowSource(reader, whole._mappings, whole._weight, chunks)
+    return RowSource(reader, whole._mappings, whole._weights, chunks)
 
 
 def streamed(cut, weights=None):

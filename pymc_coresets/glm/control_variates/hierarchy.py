@@ -238,7 +238,9 @@ def find_hierarchy(
 
     is_scale = fewest_scales(is_normal, columns)
     if is_scale.all():
-        raise UnsupportedModelError("The prior is normal in no variables given a few scales.")
+        raise UnsupportedModelError(
+            "The prior is normal in no variables given a few scales.", topic="regressions"
+        )
     return _hierarchy_of(prior, coefficients, x + ways[0] * is_scale, columns, is_scale, x)
 
 

@@ -214,7 +214,9 @@ def _posterior_of(loglik: LogLikelihood, *, rng: np.random.Generator) -> GivenSc
     rest = loglik.functions.rest_beside(seen.found.coefficients)
     hierarchy = _hierarchy_of(rest, rows)
     if not 0 < hierarchy.is_scale.sum() <= _MOST_SCALES:
-        raise UnsupportedModelError("The posterior is normal given no scales, or many.")
+        raise UnsupportedModelError(
+            "The posterior is normal given no scales, or many.", topic="regressions"
+        )
     near = _conditional(hierarchy, _normal_rows(rest, rows, hierarchy, rng))
     modes = _modes_of_scales(near, rest.space, rng=rng)
     if not modes.is_complete:

@@ -228,7 +228,9 @@ class _Every:
 
 
 def _not_normal(why: str) -> UnsupportedModelError:
-    return UnsupportedModelError(f"Rows are not normal given the scales: {why}.")
+    return UnsupportedModelError(
+        f"Rows are not normal given the scales: {why}.", topic="regressions"
+    )
 
 
 def _the_only_one(rows: RowsInMemory, is_moving: Array) -> int:

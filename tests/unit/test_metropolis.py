@@ -99,6 +99,8 @@ def test_how_many_proposals_a_draw_needs(gammas, limits):
     assert unhurried > least
     assert tried(1_000, 1_000) == [unhurried]
     assert tried(1_000, 1) == []
+    never_drawn = replace(gammas, log_density=None)  # where none would do
+    assert not [*never_drawn.tried(1_000, 0, np.random.default_rng(1))]
     limits(quick_proposals=1.0)
     assert tried(1_000, 1_000) == [least]
 

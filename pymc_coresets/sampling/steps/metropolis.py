@@ -82,6 +82,8 @@ class IndependentProposals:
         if they are unreliable by Pareto k-hat.  While a chain would not move for more than a
         hundredth of its draws, each draw takes more proposals.
         """
+        if most < 1:
+            return
         quick = int(_QUICK // (n * self.n_products))
         weights = _Weights.of(self.weighed(1_000, rng)[2])
         if quick < weights.longest < math.inf:

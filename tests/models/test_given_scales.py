@@ -285,7 +285,7 @@ def test_what_is_not_normal_given_the_scales_far_away_is_refused(prior):
     with pm.Model() as model:
         pm.Normal("y", prior()[STUDENT], pm.HalfNormal("s", 2), observed=CROSSED)
     loglik = LogLikelihood(find_observations(model))
-    with refused(UnsupportedModelError, "normal"):
+    with refused(UnsupportedModelError, "normal", topic="regressions"):
         drawn_given_scales(loglik, rng=np.random.default_rng(1))
 
 
@@ -330,7 +330,7 @@ def test_widths_of_each_row_are_too_many_kinds():
         )
     )
     loglik = LogLikelihood(find_observations(model))
-    with refused(UnsupportedModelError, "Rows", "normal", "widths"):
+    with refused(UnsupportedModelError, "Rows", "normal", "widths", topic="regressions"):
         drawn_given_scales(loglik, rng=np.random.default_rng(1))
 
 

@@ -113,7 +113,7 @@ def test_the_scales_are_the_fewest_variables_given_which_the_rest_is_normal(pred
 
 @pytest.mark.parametrize("predictor", [of_heavy_tails, of_own_scales])
 def test_priors_that_are_normal_in_too_few_coordinates_have_none(predictor):
-    with refused(UnsupportedModelError, "prior", "normal", "scales"):
+    with refused(UnsupportedModelError, "prior", "normal", "scales", topic="regressions"):
         parted(predictor)
 
 

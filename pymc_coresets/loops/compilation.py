@@ -1,6 +1,6 @@
 """Loops that are compiled once in a process, whichever graphs contain them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -34,11 +34,29 @@ def compiled_loop(node: Apply) -> Function:
         inner: Any
         inner, name = ops.numba_funcify_ensure_cache(node.op, node=node)
         source = inner.py_func, name
-    function, name = source
-    jit = partial(numba_njit, function, final_function=True, no_cfunc_wrapper=True, nogil=True)
+    return compiled_once(*source, node)
+
+
+def compiled_once(
+    function: Function, name: str | None, node: Apply, **options: Collection[str]
+) -> Function:
+    """Let Numba compile a function, unless this process has that of the same name and types.
+
+    Parameters
+    ----------
+    function : callable
+    name : str, or None
+        In PyTensor's cache on disk; None if it has no place there.
+    node : Apply
+        Whose types the name need not include: Numba determines them at the call.
+    **options
+        Of `numba.njit`.
+    """
+    jit = partial(
+        numba_njit, function, final_function=True, no_cfunc_wrapper=True, nogil=True, **options
+    )
     if name is None:
         return jit(cache=False)
-    # PyTensor's name for it does not include types, which Numba determines at the call.
     signature = (name, *(str(v.type) for v in (*node.inputs, *node.outputs)))
     if signature not in _kernels:
         _kernels[signature] = jit(cache=True)

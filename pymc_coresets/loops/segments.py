@@ -20,6 +20,7 @@ from pytensor.scalar import ScalarOp
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import Storage
+from pymc_coresets.loops.compilation import compiled_once
 from pymc_coresets.loops.direct_calls import direct_call
 
 type Function = Callable[..., Any]
@@ -148,9 +149,6 @@ def _function_of(op: SumsOfSegments, node: Apply) -> Function:
     return summed
 
 
-_loops: dict[str, Function] = {}  # those compiled in this process
-
-
 def _compiled(op: SumsOfSegments, node: Apply) -> Function:
     """Return the compiled loop; it writes into its last arguments."""
     _, *arrays = node.inputs
@@ -159,18 +157,9 @@ def _compiled(op: SumsOfSegments, node: Apply) -> Function:
     source = _source(op.kinds, [x.type.broadcastable[:-1] for x in arrays], len(node.outputs))
     known = (_VERSION, key, source, [v.type.dtype for v in (*node.inputs, *node.outputs)])
     name = None if key is None else sha256(str(known).encode()).hexdigest()
-    if name is not None and name in _loops:
-        return _loops[name]
-    written = ops.compile_numba_function_src(
-        source, "loop", {"of_entry": function, "__name__": __name__}, cache_key=name
-    )
-    loop: Function = ops.numba_njit(
-        written, final_function=True, no_cfunc_wrapper=True, nogil=True, cache=name is not None,
-        fastmath=_IN_ANY_ORDER,
-    )  # fmt: skip
-    if name is not None:
-        _loops[name] = loop
-    return loop
+    values = {"of_entry": function, "__name__": __name__}
+    written = ops.compile_numba_function_src(source, "loop", values, cache_key=name)
+    return compiled_once(written, name, node, fastmath=_IN_ANY_ORDER)
 
 
 def _source(kinds: Sequence[str], masks: Sequence[Sequence[bool]], n_outputs: int) -> str:

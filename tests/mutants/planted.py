@@ -927,12 +927,12 @@ PLANTED = [
         "reading/units/integral.py",
         ("if not units.has_common_values", "if units.has_common_values"),
         ("row[-1] * abs(z) < 1e12", "row[-1] * abs(z) < np.inf"),
-        ("n_unit_rows=n_unit_rows) + log_prior", "n_unit_rows=n_unit_rows)"),
+        ("whole = rows + log_prior", "whole = rows"),
     ),
     *plant(
         "reading/units/fewer_functions.py",
-        ("of_all if sign > 0 else -of_all", "of_all"),
-        ("x if sign > 0 else -x for", "x for"),
+        ("[-x for x in self.exponents]", "self.exponents"),
+        ("self.below, self.above)", "self.above, self.below)"),
         ("v not in own and not v.type.broadcastable[axis]", "v not in own"),
     ),
     *plant(

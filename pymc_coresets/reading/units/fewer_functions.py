@@ -41,35 +41,44 @@ def with_fewer_functions(graphs: Sequence[Variable]) -> list[Variable]:
 
 
 class _Product(NamedTuple):
-    """A product of exponentials of numbers ``sign * exponent``, and of what is left."""
+    """The exponential of a sum, times some numbers, over some others."""
 
-    exponents: list[tuple[int, TensorVariable]]
-    left: list[tuple[int, TensorVariable]]
+    exponents: list[TensorVariable]
+    above: list[TensorVariable]
+    below: list[TensorVariable]
 
     @classmethod
-    def of(cls, x: TensorVariable, sign: int = 1) -> "_Product":
+    def of(cls, x: TensorVariable) -> "_Product":
         function = ops.scalar_op_of(x)
         if isinstance(function, ps.Exp):
-            [exponent] = ops.checked_tensors(x.owner.inputs)
-            return cls([(sign, exponent)], [])
+            return cls(ops.checked_tensors(x.owner.inputs), [], [])
         if isinstance(ops.op_of(x), Spread):
             of_units, sizes = ops.checked_tensors(x.owner.inputs)
             if isinstance(ops.scalar_op_of(of_units), ps.Exp):
-                [exponent] = ops.checked_tensors(of_units.owner.inputs)
-                return cls([(sign, ops.checked_tensor(x.owner.op(exponent, sizes)))], [])
+                [exponent] = of_units.owner.inputs
+                return cls([ops.checked_tensor(x.owner.op(exponent, sizes))], [], [])
         if isinstance(function, ps.Mul | ps.TrueDiv):
-            first, *others = ops.checked_tensors(x.owner.inputs)
-            inverse = -sign if isinstance(function, ps.TrueDiv) else sign
-            parts = [cls.of(first, sign), *(cls.of(v, inverse) for v in others)]
-            return cls([e for p in parts for e in p.exponents], [e for p in parts for e in p.left])
-        return cls([], [(sign, x)])
+            first, *others = map(cls.of, ops.checked_tensors(x.owner.inputs))
+            more = [p.inverse for p in others] if isinstance(function, ps.TrueDiv) else others
+            return reduce(cls.times, more, first)
+        return cls([], [x], [])
+
+    def times(self, other: "_Product") -> "_Product":
+        """Return the product with another one."""
+        return _Product(*(own + more for own, more in zip(self, other, strict=True)))
 
     @property
-    def rest(self) -> TensorVariable:
-        """The product of what is left."""
-        above = [x for sign, x in self.left if sign > 0] or [pt.ones(())]
-        below = [x for sign, x in self.left if sign < 0]
-        return ops.checked_tensor(reduce(truediv, below, _joined(pt.mul, above)))
+    def inverse(self) -> "_Product":
+        """One over it."""
+        return _Product([-x for x in self.exponents], self.below, self.above)
+
+    @property
+    def rests(self) -> list[TensorVariable]:
+        """The product without the exponential, if there is anything else."""
+        if not (self.above or self.below):
+            return []
+        above = _joined(pt.mul, self.above or [pt.ones(())])
+        return [ops.checked_tensor(reduce(truediv, self.below, above))]
 
 
 def _without_exponentials(node: Apply, inputs: list[Variable]) -> Sequence[Variable]:
@@ -82,13 +91,12 @@ def _without_exponentials(node: Apply, inputs: list[Variable]) -> Sequence[Varia
     if not product.exponents:
         return kept(node, inputs)
     if not power:
-        logs = [x if sign > 0 else -x for sign, x in product.exponents]
-        return [_joined(pt.add, [*logs, *([pt.log(product.rest)] if product.left else [])])]
+        return [_joined(pt.add, [*product.exponents, *map(pt.log, product.rests)])]
     [of_all] = power
     if not all(of_all.type.broadcastable):  # exponentials would be of each row
         return kept(node, inputs)
-    powers = [pt.exp((of_all if sign > 0 else -of_all) * x) for sign, x in product.exponents]
-    return [_joined(pt.mul, [*powers, *([product.rest**of_all] if product.left else [])])]
+    powers = [pt.exp(of_all * x) for x in product.exponents]
+    return [_joined(pt.mul, [*powers, *(rest**of_all for rest in product.rests)])]
 
 
 def _joined(operation: Op, parts: Sequence[TensorVariable]) -> TensorVariable:

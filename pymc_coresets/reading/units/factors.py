@@ -96,6 +96,11 @@ class GroupingFactor:
     values: tuple[range, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
+    @cached_property
+    def n_unit_rows(self) -> float:
+        """Mean number of rows of a level that has any."""
+        return len(self.level_of_row) / len(np.unique(self.level_of_row))
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the variables."""

@@ -110,8 +110,8 @@ class UnitDensity:
             parts,
             rebuild_strict=False,
         )
-        n_unit_rows = len(factor.level_of_row) / max(factor.n_levels, 1)
-        whole = collect(checked_tensor(of_rows), sizes, n_unit_rows=n_unit_rows) + log_prior
+        rows = collect(checked_tensor(of_rows), sizes, n_unit_rows=factor.n_unit_rows)
+        whole = rows + log_prior
         prior = pt.broadcast_to(checked_tensor(log_prior), (flat.shape[0],))
         graphs = [without_traces(whole), without_traces(prior)]
         written = without_double_complements(simplified(graphs))

@@ -100,7 +100,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     nodes around modes at the last point, and moving the nodes, until there is no more gain.  Nodes
     follow the shared variables anyway, so the middle of the posterior is needed only roughly.
     """
-    n_dims, n_unit_rows = units.factor.n_dims, units.rows.n_obs / len(units.levels)
+    n_dims = units.factor.n_dims
     if units.factor.values:  # their sum is exact
         x = units.observations_at_zero.space.start
         found = units.observations(Rule(0), *units.start, at=x, node_error=0.0)
@@ -108,7 +108,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     if not has_rules(n_dims):
         raise UnsupportedModelError(why_too_many(units.rows, units.factor.names, n_dims))
     sample = _Sample.of(units, key)
-    known, x = _Nodes(Rule(first_degree(n_dims, n_unit_rows))), sample.start
+    known, x = _Nodes(Rule(first_degree(n_dims, units.factor.n_unit_rows))), sample.start
     chosen, judged = known, None
     while True:
         form = sample.form(known.n_modes)
@@ -315,9 +315,8 @@ class _Sample:
     def of(cls, units: UnitModel, key: int) -> Self:
         # Of equal units one is enough, with their number as its weight.
         every = LogLikelihood(units.observations_at_zero, collapse="auto")
-        n_unit_rows = units.rows.n_obs / len(units.levels)
         # Enough to locate the middle of the posterior: units of about 20,000 rows.
-        size = min(int(np.clip(20_000 / n_unit_rows, 50, 1_000)), every.n_rows)
+        size = min(int(np.clip(20_000 / units.factor.n_unit_rows, 50, 1_000)), every.n_rows)
         subsample = every.source.subsample(size, key=key, distinct=True)
         return cls(
             _Form(units, _Group(subsample.rows, subsample.weights)), {}, size == every.n_rows

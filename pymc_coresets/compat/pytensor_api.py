@@ -180,6 +180,30 @@ def loop_as_function(node: Apply) -> tuple[Callable[..., Any], str | None] | Non
     return compile_numba_function_src(source, "loop", values, cache_key=name), name
 
 
+def with_scalar_op(
+    op: FusedElemwise, changed: Callable[[ScalarOp], ScalarOp]
+) -> FusedElemwise | None:
+    """Return a loop with sums or lookups that evaluates another function; None if it is the same.
+
+    Examples
+    --------
+    >>> with_scalar_op(FusedElemwise([x := pt.vector("x")], [pt.exp(x)]), lambda own: own) is None
+    True
+    """
+    inner = op.fgraph.unfreeze()
+    [loop] = [node for node in inner.apply_nodes if isinstance(node.op, Elemwise)]
+    scalar_op = changed(loop.op.scalar_op)
+    if scalar_op is loop.op.scalar_op:
+        return None
+    written = Elemwise(scalar_op, loop.op.inplace_pattern).make_node(*loop.inputs)
+    inner.replace_all(list(zip(loop.outputs, written.outputs, strict=True)))
+    specs = ("destroy_map", "indexed_inputs", "indexed_outputs", "reduced_outputs")
+    found: FusedElemwise = type(op)(
+        inner.inputs, inner.outputs, **{name: getattr(op, name) for name in specs}
+    )
+    return found
+
+
 #: What Numba makes of these depends on the options of the function that they are in.
 _BY_OPTIONS = (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 

@@ -84,6 +84,7 @@ _LOOPS = (
     # It rejects cycles: the rewrite that fuses loops does not check whether a loop adds to an array
     # that depends on the loop's own sum.
     (ops.AddDestroyHandler(), 49.5),
+    (dfs_rewriter(vectormath.inline_fused_composite), 100.5),  # after sums are part of loops
 )
 
 #: Operations from which the time of a compilation says what others take, and that rate.

@@ -381,10 +381,26 @@ def _funcify_inline(op: _InlineComposite, node: Apply, **kwargs: object) -> tupl
 @node_rewriter([ops.Elemwise])
 def inline_composite(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Have fused expressions compiled into their loops."""
-    composite = node.op.scalar_op
-    if type(composite) is not ps.Composite:
+    own, inlined = node.op.scalar_op, _inlined(node.op.scalar_op)
+    return None if inlined is own else _elementwise(inlined, node.inputs)
+
+
+@node_rewriter([ops.FusedElemwise])
+def inline_fused_composite(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Have the expression of a loop with sums or lookups compiled into it.
+
+    PyTensor writes an expression anew where both its values and sums of them are needed.
+    """
+    made = ops.with_scalar_op(node.op, _inlined)
+    if made is None:
         return None
-    return _elementwise(_InlineComposite(composite.inputs, composite.outputs), node.inputs)
+    outputs: list[Variable] = made.make_node(*node.inputs).outputs
+    return outputs
+
+
+def _inlined(function: ps.ScalarOp) -> ps.ScalarOp:
+    is_expression = type(function) is ps.Composite
+    return _InlineComposite(function.inputs, function.outputs) if is_expression else function
 
 
 def _elementwise(function: ps.ScalarOp, inputs: Sequence[Variable]) -> list[Variable]:

@@ -12,6 +12,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor import Mode
 from pytensor.graph import FunctionGraph, RewriteDatabaseQuery, vectorize_graph
+from pytensor.scalar import Composite
 
 from pymc_coresets.compat import pytensor_api
 from pymc_coresets.compat.pytensor_api import BatchedDot, BlockwiseWithCoreShape, Dot
@@ -224,6 +225,28 @@ def test_short_operations_are_compiled_as_part_of_their_loop():
     np.testing.assert_allclose(found, graph.eval({x: X[:7], d: D}, mode=PLAIN_MODE), rtol=1e-14)
     assert {"loop", "numba_composite"} <= {*names}
     assert not {"add", "mul", "negative", "neg", "square", "sqr"} & {*names}
+
+
+@pytest.mark.parametrize("looked_up", [False, True])
+def test_what_is_summed_and_used_as_it_is_is_compiled_into_its_loop(looked_up):
+    """A loop that calls a function for each number is not vectorised, and takes ten times."""
+    scale = d[:, GROUP % 3] if looked_up else d[:, : len(GROUP)]
+    values = pt.switch(x > 0, scale * pt.sigmoid(x), -scale * pt.sigmoid(-x))
+    graphs = [values, values.sum(axis=0)]
+    of_arrays = {x: np.resize(X, (len(D), len(GROUP))), d: np.resize(D, (len(D), len(GROUP)))}
+    function = pytensor.function([x, d], graphs, mode=loop_mode())
+    found = function(*of_arrays.values())
+    for own, graph in zip(found, graphs, strict=True):
+        np.testing.assert_allclose(own, graph.eval(of_arrays, mode=PLAIN_MODE), rtol=1e-14)
+    loops = [
+        node.op
+        for outer in function.maker.fgraph.apply_nodes
+        if isinstance(outer.op, pytensor_api.FusedElemwise)
+        for node in outer.op.fgraph.apply_nodes
+        if isinstance(node.op, pytensor_api.Elemwise)
+    ]
+    assert loops
+    assert not any(type(op.scalar_op) is Composite for op in loops)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 7])

@@ -25,6 +25,7 @@ from pymc_coresets.glm.control_variates.expansion import (
     ResidualSample,
     SumsAndSample,
     calibrated,
+    joined,
 )
 from pymc_coresets.glm.predictor.parabolas import derivatives_of
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
@@ -207,7 +208,7 @@ class ByPredictors:
         rows, away = self.seen.of(chosen), averaged.draws - quadratic.center
         if self.is_exact:  # also for those that are left
             each = row_quadratics(rows, quadratic.center, away)
-            return _beside(quadratic, chosen, rows, each, rows.case_weights, 0.0)
+            return _beside(quadratic, chosen, rows, each, rows.case_weights, 0.0, size)
         posterior = precision_of(quadratic, averaged.draws)
         each = row_quadratics(rows, quadratic.center, away)
         weights, lacking = averaged.weighted(size, each.left)
@@ -221,7 +222,7 @@ class ByPredictors:
                 best, least = weights, left
             if left <= goal or np.array_equal(weights, wanted):
                 break
-        return _beside(quadratic, chosen, rows, each, best, least)
+        return _beside(quadratic, chosen, rows, each, best, least, size)
 
     def _chosen_of_levels(
         self,
@@ -254,7 +255,7 @@ class ByPredictors:
             if left <= goal or np.array_equal(weights, wanted):
                 break
         least = max(least, sample.variance(size))  # that of the draws which did not choose
-        return _beside(quadratic, chosen, rows, each, best, least)
+        return _beside(quadratic, chosen, rows, each, best, least, size)
 
 
 def _beside(
@@ -264,12 +265,20 @@ def _beside(
     each: RowQuadratics,
     weights: np.ndarray,
     left: float,
+    tried: int,
 ) -> Choice:
     """Return weighted rows with the quadratic of all rows, less their own."""
     kept = weights > 0
     slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
     rest = quadratic.minus(slope, curvature)
-    return Choice(rows=chosen.take(kept), weights=weights[kept], quadratic=rest, left=left)
+    return Choice(
+        rows=chosen.take(kept),
+        weights=weights[kept],
+        quadratic=rest,
+        of_all=quadratic,
+        tried=tried,
+        left=left,
+    )
 
 
 def average(
@@ -309,7 +318,7 @@ def average(
     entries = max(k * len(draws), k * n_nodes, p)  # of each row
     size = rows_at_once(entries, least=256)
     work = partial(_of_block, seen, center, draws - center, n_kept, key)
-    add = partial(SumsAndSample.joined, most=n_kept)
+    add = partial(joined, most=n_kept)
     sums, sample = source.reduce(BlockPass.of(size, work, add))
     if seen.found.is_quadratic:
         sample = AnyRows(sample.rows, sample.spread, sample.keys, sample.most)
@@ -338,7 +347,7 @@ def _of_block(
     rows = seen.of(some)
     each = row_quadratics(rows, center, away)
     sample = ResidualSample.of(some, each.spread, n_kept, key=key)
-    return SumsAndSample(_sums(rows, each), sample)
+    return _sums(rows, each), sample
 
 
 def _of_levels(

@@ -17,6 +17,7 @@ from pymc_coresets.glm.control_variates.expansion import (
     ResidualSample,
     SumsAndSample,
     calibrated,
+    joined,
 )
 from pymc_coresets.glm.predictor.finding import FreeCoordinates
 from pymc_coresets.reading.draws import Draws
@@ -173,7 +174,9 @@ class ByGradients:
         by, more = regressed(away, averaged.gradients - own - rest, root)
         left = float(np.var(averaged.missed - each @ weights))
         others = quadratic.minus(slope - by, curvature - more)
-        return Choice(rows=rows, weights=weights, quadratic=others, left=left)
+        return Choice(
+            rows=rows, weights=weights, quadratic=others, of_all=quadratic, tried=size, left=left
+        )
 
     # -- all rows ------------------------------------------------------------------------------
 
@@ -224,7 +227,7 @@ class ByGradients:
         self, center: np.ndarray, directions: np.ndarray, n_kept: int, key: int
     ) -> tuple[np.ndarray, ResidualSample]:
         points = self._points(_along(center, directions))
-        of_block, join = partial(_beyond, n_kept, key), partial(SumsAndSample.joined, most=n_kept)
+        of_block, join = partial(_beyond, n_kept, key), partial(joined, most=n_kept)
         [missed], sample = self.loglik.of_all(points, of_block, join)
         return missed, sample
 
@@ -284,7 +287,7 @@ def _beyond(n_kept: int, key: int, values: np.ndarray, rows: Rows) -> SumsAndSam
     spread = rows.case_weights * np.sqrt(np.square(missed).mean(axis=0))
     spread[impossible] = np.inf
     sample = ResidualSample.of(rows, spread, n_kept, key=key)
-    return SumsAndSample((missed @ rows.case_weights,), sample)
+    return (missed @ rows.case_weights,), sample
 
 
 # -- regression ------------------------------------------------------------------------------------

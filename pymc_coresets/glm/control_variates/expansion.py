@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from pytensor.graph import Variable, clone_replace
@@ -138,30 +138,21 @@ class AnyRows(ResidualSample):
         return 0.0
 
 
-class SumsAndSample(NamedTuple):
-    """Sums over rows, and a sample of them.
+#: Sums over rows, arrays or sparse ones, and a sample of the rows.
+type SumsAndSample = tuple[tuple[Any, ...], ResidualSample]
 
-    Attributes
-    ----------
-    sums : tuple of ndarray or csr_array
-    sample : ResidualSample
-    """
 
-    sums: tuple[Any, ...]
-    sample: ResidualSample
+def joined(parts: Iterable[SumsAndSample], most: int) -> SumsAndSample:
+    """Add up consecutive blocks, and keep at most `most` rows of their samples."""
+    kept = Smallest(most + 1)
 
-    @classmethod
-    def joined(cls, parts: Iterable["SumsAndSample"], most: int) -> Self:
-        """Add up consecutive blocks, and keep at most `most` rows of their samples."""
-        kept = Smallest(most + 1)
+    def sums_of_each() -> Iterator[tuple[Any, ...]]:
+        for sums, sample in parts:
+            kept.add(*sample.marked)
+            yield sums
 
-        def sums_of_each() -> Iterator[tuple[Any, ...]]:
-            for part in parts:
-                kept.add(*part.sample.marked)
-                yield part.sums
-
-        sums = reduce(lambda one, other: tuple(map(add, one, other)), sums_of_each())
-        return cls(sums, ResidualSample.of_marked(*kept.cut(), most))
+    total = reduce(lambda one, other: tuple(map(add, one, other)), sums_of_each())
+    return total, ResidualSample.of_marked(*kept.cut(), most)
 
 
 def calibrated(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
@@ -281,10 +272,16 @@ class Choice(Selection):
 
     Attributes
     ----------
+    of_all : Quadratic
+        For the log-likelihood of all rows.
+    tried : int
+        How many rows there might have been.
     left : float
         Mean squared residual of all rows, in squared nats, at the draws used for the choice.
     """
 
+    of_all: Quadratic
+    tried: int
     left: float
 
 

@@ -19,11 +19,10 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
     warn_user,
 )
-from pymc_coresets.glm.control_variates.approximations import Approximation, QuadraticSelection
 from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
-from pymc_coresets.glm.control_variates.expansion import AveragedRows
-from pymc_coresets.glm.control_variates.posteriors import Expansion, Posteriors
+from pymc_coresets.glm.control_variates.expansion import AveragedRows, Choice
+from pymc_coresets.glm.control_variates.posteriors import Approximation, Expansion, Posteriors
 from pymc_coresets.glm.predictor.finding import find_interface
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.methods.best_of_rounds import Best, Place, Rounds
@@ -36,7 +35,7 @@ from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.verification import refuse_impossible_rows
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.passes import PassSums
-from pymc_coresets.solving.solution import History, Progress, Solution, Status
+from pymc_coresets.solving.solution import History, Progress, Selection, Solution, Status
 
 _log = logging.getLogger(__name__)
 
@@ -269,7 +268,7 @@ class _Run:
                 modes = self.posteriors.modes(best.about, key=self.job.key, n_evaluations=allowed)
         return around, modes
 
-    def _propose(self, place: _Place) -> QuadraticSelection:
+    def _propose(self, place: _Place) -> Choice:
         """Average the quadratic over the last draws, and choose rows for its residual."""
         most = self.job.size
         averaged, quadratic = self._average(
@@ -286,11 +285,9 @@ class _Run:
         while chosen.left > goal and size < most:
             size = min(math.ceil(1.5 * size), most) if size < averaged.sample.most else most
             chosen = choose(size)
-        return QuadraticSelection.of_rows(chosen, of_all=quadratic, tried=size)
+        return chosen
 
-    def _follow(
-        self, place: _Place, chosen: QuadraticSelection, view: Measurement, before: float
-    ) -> _Place:
+    def _follow(self, place: _Place, chosen: Choice, view: Measurement, before: float) -> _Place:
         """Go on from the draws of the last coreset, unless more rows are not allowed, nor help."""
         is_settled = view.objective > _SETTLED * before
         return replace(
@@ -496,11 +493,16 @@ class _Run:
             size = math.ceil(1.2 * size)
         return min(max(int(self.all.expansion.calibration * size), _LEAST_ROWS), self.job.size)
 
-    def _try(self, chosen: QuadraticSelection, n_draws: int | None = None) -> Measurement:
+    def _try(self, chosen: Choice) -> Measurement:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
-        n_draws = n_draws or self.n_draws
+        return self._drawn(chosen, chosen.of_all, self.n_draws)
+
+    def _again(self, best: Measurement, n_draws: int) -> Measurement:
+        return self._drawn(best, best.about.of_all, n_draws)
+
+    def _drawn(self, chosen: Selection, of_all: Quadratic, n_draws: int) -> Measurement:
         with self.history.drawing():
-            drawn = self.posteriors.draw(chosen.of_all, chosen, n_draws)
+            drawn = self.posteriors.draw(of_all, chosen, n_draws)
         sampler, points = self.posteriors.sampler, drawn.points
         draws = sampler.space.constrain(points)
         coefficients = sampler.rest.coefficients(points)
@@ -511,7 +513,7 @@ class _Run:
             own = own - base.at(coefficients)
         sums = measure.sums(draws, n_draws)
         about = Approximation(
-            of_all=chosen.of_all,
+            of_all=of_all,
             points=points,
             near=self.posteriors.near,
             along_axes=drawn.along_axes,
@@ -519,7 +521,3 @@ class _Run:
         measured = Measurement.of(chosen, own, sums, draws=draws, about=about)
         measured.enter(self.history)
         return measured
-
-    def _again(self, best: Measurement, n_draws: int) -> Measurement:
-        chosen = QuadraticSelection.of_rows(best, of_all=best.about.of_all, tried=best.size)
-        return self._try(chosen, n_draws)

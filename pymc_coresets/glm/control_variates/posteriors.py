@@ -18,7 +18,6 @@ from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.glm.concavity import is_concave, is_definite
-from pymc_coresets.glm.control_variates.approximations import Approximation
 from pymc_coresets.glm.control_variates.averaged import ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT
@@ -74,6 +73,16 @@ def _sample_of(
     size = min(max(keyed.rows_to_start(loglik.n_dims), several), loglik.n_rows)
     subsample = loglik.source.subsample(size, key=key, distinct=True)
     return loglik.reading(InMemoryRows.of(replace(subsample.rows, case_weights=subsample.weights)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Approximation:
+    """What is known of the draws of rows and a quadratic that represent all rows."""
+
+    of_all: Quadratic
+    points: np.ndarray
+    near: tuple[ConditionalGaussian, ...]
+    along_axes: tuple[GriddedMarginals, ...]
 
 
 @dataclass(eq=False, kw_only=True)

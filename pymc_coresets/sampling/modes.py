@@ -19,7 +19,6 @@ from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sample_search import (
     FEW_TO_SEARCH,
     SampleSearch,
-    SearchOutcome,
     each_met_twice,
     held_near,
 )
@@ -97,9 +96,9 @@ def _found(search: SampleSearch, rng: np.random.Generator) -> FoundModes:
     density = search.density_of(search.size)
     first = mode_of(density, laplace(density, search.sampler.start))
     if search.sampler.is_log_concave:
-        return search.on_all(SearchOutcome([first], is_only=True))
+        return search.on_all(FoundModes([first], 0), is_only=True)
     if search.sampler.n_dims > FEW_TO_SEARCH:
-        return search.on_all(SearchOutcome([first]))
+        return search.on_all(FoundModes([first], 0))
     larger = search.with_decisive_rows(first.around)
     if larger is not search:
         search, density = larger, larger.density_of(larger.size)
@@ -153,6 +152,6 @@ def beside_mode(
     if len(found.modes) > 1:
         return search.on_all(found)
     [alone] = found.modes
-    is_complete = each_met_twice([alone]) and not found.was_cut_short
+    is_complete = each_met_twice([alone]) and found.is_complete
     alone = replace(alone, around=alone.around.with_tails())
     return FoundModes([alone], found.n_starts, is_complete=is_complete)

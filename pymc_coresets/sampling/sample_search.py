@@ -42,8 +42,6 @@ from pymc_coresets.sampling.symmetry.local_modes import (
     without_images,
 )
 from pymc_coresets.sampling.symmetry.symmetries import (
-    ALONE,
-    Images,
     Orbits,
     SymmetryTest,
     with_images,
@@ -85,36 +83,6 @@ def held_near(density: Density, at: np.ndarray, held: np.ndarray) -> Density:
         return Slopes(values, np.where(held, -away, found.gradients))
 
     return Density(add_up)
-
-
-@dataclass(frozen=True, eq=False)
-class SearchOutcome:
-    """What a search on a sample has found.
-
-    Parameters
-    ----------
-    modes : sequence of LocalMode
-        With their images.
-    n_starts : int
-        Number of starts; 0 if only the first mode was searched for.
-    orbits : Orbits or Alone
-        Which makes the images.
-    is_over : bool
-        Whether it ended before enough starts were used.
-    is_only : bool
-        Whether there can be no other mode.
-    """
-
-    modes: Sequence[LocalMode]
-    n_starts: int = 0
-    orbits: Images = ALONE
-    is_over: bool = False
-    is_only: bool = False
-
-    @property
-    def was_cut_short(self) -> bool:
-        """Whether too few starts were used, or some modes were not refined."""
-        return self.is_over or n_searched(self.modes) >= MOST_SEARCHED
 
 
 def each_met_twice(modes: Sequence[LocalMode]) -> bool:
@@ -194,12 +162,15 @@ class SampleSearch:
         *,
         rng: np.random.Generator,
         is_over: Callable[[], bool] = lambda: False,
-    ) -> SearchOutcome:
-        """Search for modes of the sample, and for images of those found."""
+    ) -> FoundModes:
+        """Search for modes of the sample, and for images of those found.
+
+        The search is complete if enough starts were used, and all modes refined.
+        """
         with np.errstate(all="ignore"):  # some starts are far out
             elsewhere, nearby = self._starts(density, first, rng)
             if not len(elsewhere):
-                return SearchOutcome([first])
+                return FoundModes([first], 0)
             orbits = self._orbits(first)
             starts = rng.permutation(np.concatenate([nearby, elsewhere]))  # time may not be enough
             search = partial(
@@ -214,8 +185,10 @@ class SampleSearch:
         # A start at an image of a known mode says nothing if it ends at that mode, or its images.
         found = [replace(m, n_ended=before.n_ended) for m, before in zip(more, found, strict=False)]
         found += more[len(found) :]
-        few = n_starts < min(len(starts), ENOUGH_STARTS)
-        return SearchOutcome(found, 1 + n_starts + n_more, orbits, few)
+        are_enough = n_starts >= min(len(starts), ENOUGH_STARTS)
+        is_complete = are_enough and n_searched(found) < MOST_SEARCHED
+        n_starts += 1 + n_more
+        return FoundModes(found, n_starts, is_complete=is_complete, orbits=orbits)
 
     def by_scales(
         self, density: Density, first: LocalMode, *, rng: np.random.Generator
@@ -281,7 +254,7 @@ class SampleSearch:
             _log.info("No search for other modes given the scales: %s", error)
             return False
         alone = without_images(found.modes)
-        return len(alone) == 1 and each_met_twice(alone) and not found.was_cut_short
+        return len(alone) == 1 and each_met_twice(alone) and found.is_complete
 
     def _starts(
         self, density: Density, first: LocalMode, rng: np.random.Generator
@@ -325,8 +298,16 @@ class SampleSearch:
 
         return error
 
-    def on_all(self, found: SearchOutcome) -> FoundModes:
-        """Polish modes of the sample on all rows, compute their masses, and add their images."""
+    def on_all(self, found: FoundModes, *, is_only: bool = False) -> FoundModes:
+        """Polish modes of the sample on all rows, compute their masses, and add their images.
+
+        Parameters
+        ----------
+        found : FoundModes
+            Of the sample.
+        is_only : bool, default False
+            Whether there can be no other mode.
+        """
         full = self.full
         searched = without_images(found.modes)
         polished = self.polished(searched, full)
@@ -337,9 +318,8 @@ class SampleSearch:
         orbits = found.orbits
         every, is_whole = with_images(polished, orbits)
         kept = noticeable(every)
-        is_complete = is_whole and each_met_twice(kept) and not found.was_cut_short
+        is_complete = is_only or (is_whole and each_met_twice(kept) and found.is_complete)
         modes, words = _largest_first(kept, self.sampler.space)
-        is_complete |= found.is_only
         return FoundModes(modes, found.n_starts, words, full.n_gradients, is_complete, orbits)
 
     def polished(self, found: Sequence[LocalMode], full: Density) -> list[LocalMode]:

@@ -1,7 +1,5 @@
 """How well many short chains agree: R-hat and the effective sample size, of all entries at once."""
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import rankdata
@@ -9,14 +7,7 @@ from scipy.stats import rankdata
 from pymc_coresets.diagnostics.importance import Floats
 
 
-class Agreement(NamedTuple):
-    """Largest R-hat, and smallest effective sample size, of the entries of some draws."""
-
-    rhat: float
-    ess: float
-
-
-def agreement(draws: Floats) -> Agreement:
+def agreement(draws: Floats) -> tuple[float, float]:
     """Compare the means of the halves of many chains, and their spreads.
 
     The variance of the means of a hundred half chains shows the effective sample size as well as
@@ -29,9 +20,11 @@ def agreement(draws: Floats) -> Agreement:
 
     Returns
     -------
-    Agreement
-        Of ranks, and of ranks of the distances from the median, as in ArviZ's R-hat.  R-hat is
-        infinite, and the effective sample size 0, if an entry does not vary.
+    rhat : float
+        The largest of the entries, of ranks and of ranks of the distances from the median, as in
+        ArviZ's; infinite if an entry does not vary.
+    ess : float
+        The smallest effective sample size; 0 if an entry does not vary.
 
     Notes
     -----
@@ -48,11 +41,11 @@ def agreement(draws: Floats) -> Agreement:
     --------
     >>> rng = np.random.default_rng(1)
     >>> draws = rng.normal(size=(100, 64, 2))
-    >>> found = agreement(draws)
-    >>> bool(found.rhat < 1.01), bool(4_000 < found.ess < 10_000)
+    >>> rhat, ess = agreement(draws)
+    >>> bool(rhat < 1.01), bool(4_000 < ess < 10_000)
     (True, True)
-    >>> stuck = agreement(draws + rng.normal(size=(64, 2)))
-    >>> bool(stuck.rhat > 1.3), bool(stuck.ess < 300)
+    >>> rhat, ess = agreement(draws + rng.normal(size=(64, 2)))  # stuck
+    >>> bool(rhat > 1.3), bool(ess < 300)
     (True, True)
     """
     half = len(draws) // 2
@@ -66,7 +59,7 @@ def agreement(draws: Floats) -> Agreement:
         within = z.var(axis=0, ddof=1).mean(axis=0)
         between = z.mean(axis=0).var(axis=0, ddof=1)
         if not (np.ptp(values, axis=(0, 1)) > 0).all() or not within.all():
-            return Agreement(np.inf, 0.0)
+            return np.inf, 0.0
         rhat = max(rhat, float(np.sqrt(between / within + (n - 1) / n).max()))
         ess = min(ess, float((m * (within + between) / between).min()))
-    return Agreement(rhat, ess)
+    return rhat, ess

@@ -50,7 +50,7 @@ def test_chains_are_draws_of_the_posterior(gammas):
     [found] = gammas.tried(4_000, 1_000, np.random.default_rng(1))
     assert 1 <= found.n_skipped <= 20
     with found.space.model as model:
-        step = Playback(model.value_vars, found)
+        step = Playback(model.value_vars, found.space, found.chain)
         idata = pm.sample(2_000, tune=0, chains=2, cores=1, step=step, **QUIET)
     logs = np.log(idata["posterior"]["x"].to_numpy()).ravel()
     # 8,000 draws that hardly depend on each other: five standard errors of mean and variance.
@@ -64,7 +64,7 @@ def test_a_trace_of_known_chains_holds_what_pymc_computes(gammas):
     [found], given = gammas.tried(4_000, 1_000, np.random.default_rng(1)), []
     for is_known in (True, False):
         with found.space.model as model:
-            step = Playback(model.value_vars, found)
+            step = Playback(model.value_vars, found.space, found.chain)
             trace = SharedTrace.of(model, step=step if is_known else None)
             options = {"tune": 0, "chains": 2, "cores": 1, "step": step, "trace": trace} | QUIET
             given.append(pm.sample(50, **options))
@@ -110,7 +110,7 @@ def test_chains_of_any_length_keep_within_the_memory(gammas, limits):
     [found] = gammas.tried(4_000, 1_000, np.random.default_rng(1), n_chains=2)
     assert len(found.drawn[2]) == 5_000 < 4_000 * found.n_skipped
     with found.space.model as model:
-        step = Playback(model.value_vars, found)
+        step = Playback(model.value_vars, found.space, found.chain)
         idata = pm.sample(2_000, tune=0, chains=2, cores=1, step=step, **QUIET)
     logs = np.log(idata["posterior"]["x"].to_numpy()).ravel()
     assert logs.mean() == pytest.approx(digamma(SHAPE), abs=5 * polygamma(1, SHAPE) ** 0.5 / 80)
@@ -169,7 +169,7 @@ def test_a_chain_that_would_stay_however_many_they_are_is_left_to_nuts(gammas):
 def test_chains_begin_apart_and_have_proposals_of_their_own(gammas):
     [found] = gammas.tried(400, 1_000, np.random.default_rng(1), n_chains=4)
     with found.space.model as model:
-        step = Playback(model.value_vars, found)
+        step = Playback(model.value_vars, found.space, found.chain)
         idata = pm.sample(100, tune=0, chains=4, cores=1, step=step, **QUIET)
     x = idata["posterior"]["x"].to_numpy()
     assert len(np.unique(x[:, 0, 0])) == 4

@@ -14,7 +14,6 @@ from scipy.stats import chi2
 from pymc_coresets.diagnostics.judging import RHAT_CONVERGED
 from pymc_coresets.diagnostics.posterior_draws import evenly
 from pymc_coresets.diagnostics.short_chains import agreement
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.factors.cholesky import DenseFactor
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.steps.playback import ChainRecord
@@ -92,6 +91,10 @@ class Paths(NamedTuple):
             return np.swapaxes(every[:, :n_draws], 0, 1)
 
         return Paths(*map(join, self))
+
+    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> ChainRecord:  # noqa: ARG002
+        """Return a chain by its number, see `pymc_coresets.sampling.steps.playback`."""
+        return ChainRecord(*(own[:n_draws, number] for own in self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,21 +227,21 @@ class ManyChains:
         The excess of the square of R-hat over one falls with the inverse of the length.
         """
         whole = np.concatenate([self.seen_at(paths.points), paths.values[..., None]], axis=2)
-        found = agreement(whole)
-        _log.info("Many chains of %d: R-hat %.4f, ESS %.0f", len(whole), *found)
-        if not found.rhat <= RHAT_CONVERGED:
-            excess = (found.rhat**2 - 1) / (RHAT_CONVERGED**2 - 1)
+        rhat, ess = agreement(whole)
+        _log.info("Many chains of %d: R-hat %.4f, ESS %.0f", len(whole), rhat, ess)
+        if not rhat <= RHAT_CONVERGED:
+            excess = (rhat**2 - 1) / (RHAT_CONVERGED**2 - 1)
             return len(whole) * max(excess, _LONGER)
         n_chains = int(whole.shape[1])
         n_kept = max(math.ceil(self.n_draws / n_chains), 4)
         if n_kept > len(whole):
             return float(n_kept)
         if n_kept < len(whole):
-            found = agreement(whole[evenly(np.arange(len(whole)), n_kept)])
+            _, ess = agreement(whole[evenly(np.arange(len(whole)), n_kept)])
         # The least of many estimates is too low: of equal ones by that of as many variances.
         n_halves, n_estimates = 2 * n_chains, 2 * whole.shape[2]
         noise = chi2.ppf(1 - 0.5 / n_estimates, n_halves - 1) / (n_halves - 1)
-        return len(whole) * (1.0 if noise * found.ess >= self.n_draws / 2 else 2.0)
+        return len(whole) * (1.0 if noise * ess >= self.n_draws / 2 else 2.0)
 
 
 class _Run:
@@ -384,22 +387,3 @@ def adapted(around: Normal, points: np.ndarray) -> tuple[Normal, float]:
     except (LinAlgError, ValueError):  # chains are far apart
         return around, math.inf
     return replace(near, factor=DenseFactor(around.factor.root @ inverse)), change
-
-
-@dataclass(frozen=True, eq=False)
-class JoinedChains:
-    """Chains of a result that were made in advance, see `pymc_coresets.sampling.steps.playback`.
-
-    Parameters
-    ----------
-    space : Unconstrained
-    paths : Paths
-        Of the chains of the result.
-    """
-
-    space: Unconstrained
-    paths: Paths
-
-    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> ChainRecord:  # noqa: ARG002
-        """Return a chain by its number, see `Source`."""
-        return ChainRecord(*(own[:n_draws, number] for own in self.paths))

@@ -107,7 +107,7 @@ class IndependentProposals:
                 drawn = x, logp, log_weights
 
     def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> ChainRecord:
-        """Run a chain through proposals of its own, see `Source`."""
+        """Run a chain through proposals of its own, see `Playback`."""
         n_skipped = self.n_skipped
         x, logp, log_weights = self._own(number, n_draws * n_skipped, rng)
         begin = int(rng.choice(np.flatnonzero(np.isfinite(log_weights))))

@@ -1,7 +1,7 @@
 """Chains that were made in advance, as a step method of PyMC, which records them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -19,17 +19,6 @@ class ChainRecord(NamedTuple):
     accepted: np.ndarray
 
 
-class Source(Protocol):
-    """What makes chains."""
-
-    @property
-    def space(self) -> Unconstrained:
-        """Of the sampled model."""
-
-    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> ChainRecord:
-        """Return a chain, by its number; the same for the same number or generator."""
-
-
 class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
     """Plays back chains that were made in advance.
 
@@ -40,7 +29,11 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
     ----------
     vars : list of Variable
         All of the model.
-    source : Source
+    space : Unconstrained
+        Of the model.
+    chain : callable
+        Returns a `ChainRecord`, given its number and its number of draws; also takes `rng`.  The
+        same chain for the same number or generator.
 
     Examples
     --------
@@ -50,7 +43,7 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
     ...     mu = pm.Normal("mu", 3.0, 1.0)
     ...     space, around = Unconstrained(model), heavy_tailed(np.array([3.2]), np.eye(1))
     ...     own = IndependentProposals(space, around, lambda x: -((x[:, 0] - 3.0) ** 2) / 2)
-    ...     step = Playback(model.value_vars, own)
+    ...     step = Playback(model.value_vars, space, own.chain)
     ...     idata = pm.sample(
     ...         1_000, tune=0, chains=2, cores=1, step=step, random_seed=1, progressbar=False
     ...     )
@@ -70,25 +63,26 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
     def __init__(
         self,
         vars: list[Variable],  # noqa: A002 (PyMC's name)
-        source: Source,
+        space: Unconstrained,
+        chain: Callable[..., ChainRecord],
         *,
         model: pm.Model | None = None,  # noqa: ARG002 (which PyMC adds)
         blocked: bool = True,  # noqa: ARG002
     ) -> None:
         self.vars, self.rng, self.tune = vars, np.random.default_rng(), False
-        self._source, self._number = source, 0
+        self._space, self._made, self._number = space, chain, 0
         self._recorded: Mapping[str, str] = {}
-        self._take(ChainRecord(source.space.start[None], np.zeros(1), np.zeros(1)))
+        self._take(ChainRecord(space.start[None], np.zeros(1), np.zeros(1)))
 
     @property
     def start(self) -> dict[str, np.ndarray]:
         """A point where chains may start, as the first step leaves it."""
-        return self._source.space.initial_point
+        return self._space.initial_point
 
     def setup_chain(self, rng: np.random.Generator, tune: int, draws: int) -> None:
         """Take the next chain."""
         super().setup_chain(rng, tune, draws)
-        self._take(self._source.chain(self._number, tune + draws, rng=self.rng))
+        self._take(self._made(self._number, tune + draws, rng=self.rng))
         self._number, self._next = self._number + 1, 0
 
     def recorded(self, names: Sequence[str]) -> Callable[..., list[np.ndarray]] | None:
@@ -97,7 +91,7 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
         They are computed for all points of a chain at once, and no function is made for them.  None
         if there are others than the free variables and those of the unconstrained space.
         """
-        model = self._source.space.model
+        model = self._space.model
         known = {v.name: v.type.dtype for v in (*model.value_vars, *model.free_RVs)}
         if not known.keys() >= set(names):
             return None
@@ -109,7 +103,7 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
         self._chain, self._next = chain, len(chain.points)
         if not self._recorded:
             return
-        space = self._source.space
+        space = self._space
         values = dict(space.constrain(chain.points).values)
         for rv, value in space.model.rvs_to_values.items():
             if rv.name in space.columns:
@@ -124,4 +118,4 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
         i, chain = self._next, self._chain
         self._next += 1
         stats = {"tune": self.tune, "accepted": chain.accepted[i], "lp": chain.logp[i]}
-        return self._source.space.point(chain.points[i]), [stats]
+        return self._space.point(chain.points[i]), [stats]

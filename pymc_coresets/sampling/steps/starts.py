@@ -25,7 +25,7 @@ from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor
 from pymc_coresets.sampling.normal import KnownDensity, Mixture, Normal, heavy_tailed
 from pymc_coresets.sampling.steps.curved_ridges import CurvedRidge
-from pymc_coresets.sampling.steps.many_chains import JoinedChains, ManyChains, Paths, WarmUp
+from pymc_coresets.sampling.steps.many_chains import ManyChains, Paths, WarmUp
 from pymc_coresets.sampling.steps.metropolis import IndependentProposals
 from pymc_coresets.sampling.steps.nuts import (
     PrecisionLeapfrog,
@@ -93,9 +93,9 @@ def better_start(
             _log.info("NUTS: neither independent proposals nor many chains serve")
             return _going_on(model, made, posterior.space, options, rng)
         with model:
-            step = Playback(model.value_vars, made)
+            step = Playback(model.value_vars, posterior.space, made.chain)
         # The draws are known: PyMC's table of progress would show that none are made per second.
-        tune = {"tune": 0} if isinstance(made, JoinedChains) else {}
+        tune = {"tune": 0} if isinstance(made, Paths) else {}
         return {"tune": 0, **options, **tune, "cores": 1, "step": step, "progressbar": False}
     _log.info("NUTS: neither independent proposals nor many chains serve")
     return None
@@ -139,7 +139,7 @@ def _many_chains(
     n_draws: int,
     n_chains: int,
     rng: np.random.Generator,
-) -> Iterator[JoinedChains | WarmUp]:
+) -> Iterator[Paths | WarmUp]:
     """Yield chains of the result, joined from many, or where these are if they do not agree."""
     posterior = posterior.as_loops
     space, each = posterior.space, posterior.n_products
@@ -161,7 +161,7 @@ def _many_chains(
         for near in normal_of(known, space):
             found = next(_paths(known, posterior, sampler, near, rng))
             if not isinstance(found, WarmUp):
-                yield JoinedChains(space, found.joined(n_chains, n_draws))
+                yield found.joined(n_chains, n_draws)
             elif found.settled:
                 yield found
     except (NotImplementedError, UnsupportedModelError) as error:

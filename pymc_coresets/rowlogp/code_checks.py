@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, islice
-from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph import Variable, ancestors
@@ -226,14 +225,13 @@ class CodeCheck:
 def _refuse_codes(rows: StreamedRows, kernel: Kernel, some: Sequence[RowCodes]) -> None:
     """Read all rows, and refuse the first with an index out of range."""
     begin = partial(_bad_codes, kernel, [own.length for own in some])
-    for bad in rows.reduce(BlockPass(2**16, begin, _first)):  # rows: some MB of codes
-        raise some[bad.number].error(rows, bad.code, bad.position)
+    # Rows: some MB of codes.
+    for position, number, code in rows.reduce(BlockPass(2**16, begin, _first)):
+        raise some[number].error(rows, code, position)
 
 
-class _BadCode(NamedTuple):
-    position: int
-    number: int
-    code: int
+#: The position of a row, the number of an index among all, and its value, which is out of range.
+type _BadCode = tuple[int, int, int]
 
 
 def _bad_codes(kernel: Kernel, lengths: Sequence[int]) -> Callable[[Rows], list[_BadCode]]:
@@ -243,7 +241,7 @@ def _bad_codes(kernel: Kernel, lengths: Sequence[int]) -> Callable[[Rows], list[
     def check(rows: Rows) -> list[_BadCode]:
         values = evaluate(np.asarray(len(rows)), *kernel.arrays(rows))
         return [
-            _BadCode(int(rows.positions[place[0]]), i, int(codes[tuple(place)]))
+            (int(rows.positions[place[0]]), i, int(codes[tuple(place)]))
             for i, (codes, length) in enumerate(zip(values, lengths, strict=True))
             for place in out_of_range(codes, length)[:1]
         ][:1]

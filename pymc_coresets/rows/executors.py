@@ -66,19 +66,6 @@ class HasSubmit(Protocol):
         """Call a function elsewhere, and return its future."""
 
 
-class Engine(Protocol):
-    """Maps a function over tasks."""
-
-    def map[T](
-        self, function: Callable[..., T], rows: object, tasks: Sequence[Task]
-    ) -> Iterator[T]:
-        """Yield ``function(rows, task)`` in the order of the tasks.
-
-        `rows` may be a `portion` with only the chunks of the task.  Waiting tasks are cancelled if
-        the iterator is closed, or fails.
-        """
-
-
 class Threads:
     """One thread of this process for each core.
 
@@ -92,7 +79,11 @@ class Threads:
     def map[T](
         self, function: Callable[..., T], rows: object, tasks: Sequence[Task]
     ) -> Iterator[T]:
-        """See `Engine.map`."""
+        """Yield ``function(rows, task)`` in the order of the tasks.
+
+        `rows` may be a `portion` with only the chunks of the task.  Waiting tasks are cancelled if
+        the iterator is closed, or fails.
+        """
         with ThreadPoolExecutor(n_cores()) as pool:
             yield from Pool(pool).map(function, rows, tasks)
 
@@ -104,7 +95,7 @@ class Pool:
     executor: Executor
 
     def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
-        """See `Engine.map`."""
+        """See `Threads.map`."""
         n_bytes = most_bytes = 2**29  # limit on the total size of tasks submitted ahead
 
         def submit_here(task: Task) -> Future[Any]:
@@ -227,7 +218,7 @@ class Cluster:
         return dask_api
 
     def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
-        """See `Engine.map`."""
+        """See `Threads.map`."""
         self._require_open()
         work = packed(function)
         name = getattr(function, "func", function).__name__.strip("_")
@@ -333,6 +324,10 @@ class Cluster:
 
 def _sentence(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".") + "."
+
+
+#: Maps functions over tasks.
+type Engine = Threads | Pool | Cluster
 
 
 def engine_of(executor: HasSubmit | None) -> Engine:

@@ -1,7 +1,6 @@
 """Files that Arrow reads: Parquet by row groups and blocks, others by Arrow's own scanner."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice, pairwise
@@ -63,21 +62,21 @@ class RowGroup:
     modified: int
 
 
-class Files[P: (FilePart, RowGroup)](ABC):
-    """Finds parts of files: small ones together, and large ones block by block, in one stream."""
+class Files:
+    """Finds parts of files: small ones together, and large ones block by block, in one stream.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    batches : callable
+        Returns record batches of at most so many rows of some parts of one file, given the parts,
+        the names of columns, the number of rows, and the number of bytes per column that are read
+        ahead at most; 0 if there is no limit.
+    """
+
+    def __init__(self, batches: Callable[..., Iterator[pa.RecordBatch]]) -> None:
+        self._batches = batches
         # Streams that are read at the same time, about the number of threads of a laptop.
-        self._cursors: Recent[tuple[P | str, ...], Cursor[pa.Table]] = Recent(8)
-
-    @abstractmethod
-    def _batches(
-        self, parts: Sequence[P], names: Sequence[str], size: int, buffer: int = 0
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of at most `size` rows of some parts of one file.
-
-        With a buffer, at most this number of bytes per column of a Parquet file is read ahead.
-        """
+        self._cursors: Recent[tuple[FilePart | RowGroup | str, ...], Cursor[pa.Table]] = Recent(8)
 
     def __call__(self, chunk: Chunk, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield tables that hold some columns of a chunk."""
@@ -86,7 +85,7 @@ class Files[P: (FilePart, RowGroup)](ABC):
             with reading_errors(path):
                 if whole:
                     n_rows = sum(piece.n_rows for piece in pieces)
-                    batches = self._batches([piece.held for piece in pieces], names, n_rows)
+                    batches = self._batches([piece.held for piece in pieces], names, n_rows, 0)
                     yield from _tables_of_sizes(batches, [n_rows])
                 else:
                     # Too few rows are left if some were removed.
@@ -104,78 +103,60 @@ class Files[P: (FilePart, RowGroup)](ABC):
         return self._cursors.get((piece.held, *names), make).item(piece.origin // cuts[1])
 
 
-class FilesByScanner(Files[FilePart]):
-    """Files of any kind, by Arrow's scanner, which holds a whole row group.
+def scanned_batches(
+    schema: pa.Schema,
+    chosen: ds.Expression | None,
+    parts: Sequence[FilePart],
+    names: Sequence[str],
+    size: int,
+    _: int,
+) -> Iterator[pa.RecordBatch]:
+    """Read chosen rows of files of any kind, by Arrow's scanner, which holds a whole row group."""
+    for part in parts:
+        yield from part.fragment.to_batches(
+            schema=schema,
+            columns=list(names),
+            filter=chosen,
+            batch_size=size,
+            use_threads=False,
+        )
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the dataset.
-    chosen : pyarrow.dataset.Expression or None
-        Which rows to read.
-    """
 
-    def __init__(self, schema: pa.Schema, chosen: ds.Expression | None) -> None:
-        super().__init__()
-        self._schema, self._chosen = schema, chosen
-
-    def _batches(
-        self, parts: Sequence[FilePart], names: Sequence[str], size: int, buffer: int = 0
-    ) -> Iterator[pa.RecordBatch]:
-        del buffer
-        for part in parts:
-            yield from part.fragment.to_batches(
-                schema=self._schema,
-                columns=list(names),
-                filter=self._chosen,
-                batch_size=size,
-                use_threads=False,
+def parquet_batches(
+    fields: Mapping[str, Field],
+    filesystem: pyarrow.fs.FileSystem,
+    footers: Recent[str, pq.FileMetaData],
+    parts: Sequence[RowGroup],
+    names: Sequence[str],
+    size: int,
+    buffer: int,
+) -> Iterator[pa.RecordBatch]:
+    """Read row groups of a file, if it has not changed since its footer was read."""
+    file, numbers = parts[0], [part.number for part in parts]
+    stored = [name for name in names if name not in file.keys]
+    keys = {name: file.keys[name] for name in names if name in file.keys}
+    local = isinstance(filesystem, pyarrow.fs.LocalFileSystem)
+    with filesystem.open_input_file(file.path) as handle:
+        info = filesystem.get_file_info(file.path)
+        if (info.size, info.mtime_ns) != (file.size, file.modified):
+            raise InvalidDataError(
+                f"{file.path} was replaced or changed after it had been opened: open the files "
+                "again with open_rows.",
+                topic="rows-and-files",
             )
-
-
-class ParquetFiles(Files[RowGroup]):
-    """Parquet files, by row groups or blocks of one.
-
-    Parameters
-    ----------
-    fields : mapping from str to Field
-    filesystem : pyarrow.fs.FileSystem
-    """
-
-    def __init__(self, fields: Mapping[str, Field], filesystem: pyarrow.fs.FileSystem) -> None:
-        super().__init__()
-        self._fields, self._filesystem = fields, filesystem
-        self._footers: Recent[str, pq.FileMetaData] = Recent(64)  # of wide files, a megabyte each
-
-    def _batches(
-        self, parts: Sequence[RowGroup], names: Sequence[str], size: int, buffer: int = 0
-    ) -> Iterator[pa.RecordBatch]:
-        """Read row groups of a file, if it has not changed since its footer was read."""
-        file, numbers = parts[0], [part.number for part in parts]
-        stored = [name for name in names if name not in file.keys]
-        keys = {name: file.keys[name] for name in names if name in file.keys}
-        local = isinstance(self._filesystem, pyarrow.fs.LocalFileSystem)
-        with self._filesystem.open_input_file(file.path) as handle:
-            info = self._filesystem.get_file_info(file.path)
-            if (info.size, info.mtime_ns) != (file.size, file.modified):
-                raise InvalidDataError(
-                    f"{file.path} was replaced or changed after it had been opened: open the files "
-                    "again with open_rows.",
-                    topic="rows-and-files",
-                )
-            opened = pq.ParquetFile(
-                handle,
-                metadata=self._footers.get(file.path, lambda: pq.read_metadata(handle)),
-                read_dictionary=[name for name in stored if self._fields[name].is_text],
-                buffer_size=buffer,
-                pre_buffer=not local and not buffer,
-                page_checksum_verification=True,
-            )
-            options = {"row_groups": numbers, "columns": stored, "use_threads": False}
-            for batch in opened.iter_batches(size, **options):
-                repeated = [pa.repeat(key, batch.num_rows) for key in keys.values()]
-                both = [*batch.schema.names, *keys]
-                yield pa.RecordBatch.from_arrays([*batch.columns, *repeated], names=both)
+        opened = pq.ParquetFile(
+            handle,
+            metadata=footers.get(file.path, lambda: pq.read_metadata(handle)),
+            read_dictionary=[name for name in stored if fields[name].is_text],
+            buffer_size=buffer,
+            pre_buffer=not local and not buffer,
+            page_checksum_verification=True,
+        )
+        options = {"row_groups": numbers, "columns": stored, "use_threads": False}
+        for batch in opened.iter_batches(size, **options):
+            repeated = [pa.repeat(key, batch.num_rows) for key in keys.values()]
+            both = [*batch.schema.names, *keys]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *repeated], names=both)
 
 
 # -- opening ---------------------------------------------------------------------------------------
@@ -212,15 +193,16 @@ def open_dataset(dataset: ds.Dataset) -> Opened:
         raise InvalidOptionError("The dataset has no files.")
     if chosen is None and all(isinstance(f, ds.ParquetFileFragment) and f.path for f in fragments):
         fields, pieces = _row_groups_of(fragments)
-        find = ParquetFiles(fields, fragments[0].filesystem)
-        return Reader(find=find, fields=fields, kind="Parquet", in_files=True), pieces
+        footers = Recent[str, pq.FileMetaData](64)  # of wide files, a megabyte each
+        read = partial(parquet_batches, fields, fragments[0].filesystem, footers)
+        return Reader(find=Files(read), fields=fields, kind="Parquet", in_files=True), pieces
     fields = _fields(dataset.schema)
     words = "" if chosen is None else "filtered"
     scan = partial(_scanned, chosen=chosen, fields=fields, end=words and f", {words}")
     pieces = [piece for fragment in fragments for piece in scan(fragment)]
     kind = f"{words} Arrow dataset".strip()
-    scanned = FilesByScanner(dataset.schema, chosen)
-    return Reader(find=scanned, fields=fields, kind=kind, in_files=True), pieces
+    read = partial(scanned_batches, dataset.schema, chosen)
+    return Reader(find=Files(read), fields=fields, kind=kind, in_files=True), pieces
 
 
 def _scanned(

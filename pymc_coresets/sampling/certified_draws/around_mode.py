@@ -28,6 +28,7 @@ from pymc_coresets.rowlogp.rest import RestLogDensity
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.modes import proposal
+from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.probing import Probing
 from pymc_coresets.sampling.sample_and_check import importance_draws
 from pymc_coresets.sampling.sample_search import FEW_TO_SEARCH
@@ -135,13 +136,6 @@ class _WithoutRows:
         return replace(self.of.approximation, replacement=Surrogate(own, own.some_row, np.zeros(1)))
 
 
-class HasLogDensity(Protocol):
-    """A distribution whose density is known, up to a constant."""
-
-    def log_density(self, points: Floats, /) -> Floats:
-        """Return the log-density at points (n_points, n_dims), (n_points,), in nats."""
-
-
 @runtime_checkable
 class KnowsRows(Protocol):
     """A distribution that is the prior's times a known likelihood."""
@@ -155,7 +149,7 @@ class _Known:
     """A known distribution, as what replaces all rows: its log-density less the prior's."""
 
     loglikelihood: LogLikelihood
-    around: HasLogDensity | KnowsRows
+    around: Normal | GriddedMarginals | KnowsRows
     n_products: float = 0.0
 
     def loglik(self, draws: DrawsLike) -> Floats:
@@ -182,7 +176,7 @@ class _Known:
 
 
 def approximation_by(
-    loglik: LogLikelihood, around: HasLogDensity | KnowsRows
+    loglik: LogLikelihood, around: Normal | GriddedMarginals | KnowsRows
 ) -> ApproximatePosterior:
     """Return a known distribution as what stands for all rows: its log-density less the prior's."""
     return ApproximatePosterior(

@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,6 @@ from pymc_coresets.rowlogp.kept_rows import columns_of_dataset, kept_dataset, ro
 from pymc_coresets.rowlogp.known_rows import KnownRows, recurring
 from pymc_coresets.rowlogp.of_model import (
     RowsToRead,
-    Settings,
     full_model,
     likelihood_of_prototypes,
     likelihood_of_rows,
@@ -73,23 +73,19 @@ def extend[C: WeightedRows](
     with Reporter(show=show) as report:
         grow = _with_units if _of_units([coreset]) else _with_rows
         grown = grow(coreset, full_model(model), wanted, rng.spawn(1)[0])
-        loglik, earlier = grown.loglik, grown.earlier
+        loglik, [old], [earlier] = grown.loglik, grown.rows, grown.quadratics
         limit = chosen.default_size(loglik.n_dims, loglik.n_rows) if size is None else size
         solution, counts = reduced(loglik, limit, chosen, rng, quadratic=earlier, report=report)
-    old = Surrogate(loglik, grown.old, grown.old.case_weights, earlier)
+    represented = Surrogate(loglik, old, old.case_weights, earlier)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
-    before = before.moved_by(moved_from([(coreset, old)], solution, rng=rng))
-    told = before.extended(grown.n_new, solution.objective).attrs | grown.attrs
+    before = before.moved_by(moved_from([(coreset, represented)], solution, rng=rng))
+    told = {**before.extended(grown.n_new, solution.objective).attrs, **grown.attrs}
     longer = replace(
         coreset,
-        **_decided(solution, chosen, random_seed),
+        **_decided(solution, chosen, random_seed) | grown.finished(solution),
         n_observations=coreset.n_observations + grown.n_new,
-        n_distinct=grown.n_distinct,
         method="extend",
         history=history_dataset(solution.history, told | counts),
-        settings=grown.settings,
-        loglikelihood=loglik,
-        data=grown.kept(solution),
         earlier=earlier,
         progressbar=show,
     )
@@ -99,22 +95,20 @@ def extend[C: WeightedRows](
     return replace(longer, certificate=found)
 
 
-class _Extension(NamedTuple):
-    """A coreset with new rows, or units, beside its own."""
+class _Together(NamedTuple):
+    """The weighted rows, or units, of coresets in one model, and perhaps new ones."""
 
     loglik: LogLikelihood
-    old: Rows
-    earlier: Quadratic | None
-    n_new: int
-    n_distinct: int
-    settings: Settings
-    attrs: dict[str, Any]  # of the history
-    kept: Callable[[Solution], xr.Dataset]
+    rows: Sequence[Rows]  # of each coreset
+    quadratics: Sequence[Quadratic | None]
+    finished: Callable[[Solution], dict[str, Any]]  # fields of a coreset of all
+    n_new: int = 0
+    attrs: Mapping[str, str] = MappingProxyType({})  # of the history
 
 
 def _with_rows(
     coreset: WeightedRows, model: pm.Model, wanted: RowsToRead, rng: np.random.Generator
-) -> _Extension:
+) -> _Together:
     part = CoresetPart.of(coreset)
     new = _new_rows(model, part, wanted, rng)
     part.require_same_model(
@@ -123,34 +117,46 @@ def _with_rows(
     source, known = _extended(part, new), _known_rows(coreset, part)
     _warn_of_known_rows(known, new)
     loglik, known = new.reading(source), [*known, KnownRows.among(new, part.n_rows)]
-    return _Extension(
-        loglik=loglik,
-        old=source.old,
-        earlier=part.quadratic_in(new),
+
+    def finished(found: Solution) -> dict[str, Any]:
+        return {
+            "n_distinct": part.n_rows + new.n_rows,
+            "loglikelihood": loglik,
+            "data": kept_dataset(loglik, found.rows, found.weights),
+        }
+
+    return _Together(
+        loglik,
+        [source.old],
+        [part.quadratic_in(new)],
+        finished,
         n_new=round(new.total_weight),
-        n_distinct=part.n_rows + new.n_rows,
-        settings=coreset.settings,
         attrs={_KNOWN: json.dumps(known)},
-        kept=lambda found: kept_dataset(loglik, found.rows, found.weights),
     )
 
 
 def _with_units(
     coreset: WeightedRows, model: pm.Model, wanted: RowsToRead, rng: np.random.Generator
-) -> _Extension:
+) -> _Together:
     own = UnitPart.of(coreset)
     parts = [own, UnitPart.of_rows(model, wanted, own.dim)]
     found = UnitsTogether.of(model, parts, tolerance=coreset.tolerance, rng=rng)
     n_old, n_new = (part.kept.sizes["unit"] for part in parts)
-    return _Extension(
-        loglik=found.loglik,
-        old=found.loglik.in_memory.take(slice(0, n_old)),
-        earlier=found.carried_over(coreset),
+
+    def finished(chosen: Solution) -> dict[str, Any]:
+        return {
+            "n_distinct": coreset.n_distinct + n_new,
+            "settings": found.settings,
+            "loglikelihood": found.loglik,
+            "data": found.kept(chosen.rows.positions, chosen.weights),
+        }
+
+    return _Together(
+        found.loglik,
+        [found.loglik.in_memory.take(slice(0, n_old))],
+        [found.carried_over(coreset)],
+        finished,
         n_new=n_new,
-        n_distinct=coreset.n_distinct + n_new,
-        settings=found.settings,
-        attrs={},
-        kept=lambda chosen: found.kept(chosen.rows.positions, chosen.weights),
     )
 
 
@@ -317,16 +323,7 @@ def merge[C: WeightedRows](
     )
 
 
-class _Both(NamedTuple):
-    """The weighted rows, or units, of two coresets in one model."""
-
-    loglik: LogLikelihood
-    rows: Sequence[Rows]
-    quadratics: Sequence[Quadratic | None]
-    finished: Callable[[Solution], dict[str, Any]]  # fields of a coreset
-
-
-def _both_rows(coresets: Sequence[WeightedRows], _: np.random.Generator) -> _Both:
+def _both_rows(coresets: Sequence[WeightedRows], _: np.random.Generator) -> _Together:
     one, other = (CoresetPart.of(each) for each in coresets)
     loglikelihood, n_rows = one.loglikelihood, one.n_rows + other.n_rows
     if other.loglikelihood.observations.model is not loglikelihood.observations.model:
@@ -352,7 +349,7 @@ def _both_rows(coresets: Sequence[WeightedRows], _: np.random.Generator) -> _Bot
             "data": kept.assign(weight=("row", found.weights)),
         }
 
-    return _Both(
+    return _Together(
         loglikelihood.reading(InMemoryRows.of(union)),
         rows,
         [part.quadratic_in(loglikelihood) for part in parts],
@@ -360,14 +357,14 @@ def _both_rows(coresets: Sequence[WeightedRows], _: np.random.Generator) -> _Bot
     )
 
 
-def _both_units(coresets: Sequence[WeightedRows], rng: np.random.Generator) -> _Both:
+def _both_units(coresets: Sequence[WeightedRows], rng: np.random.Generator) -> _Together:
     first, second = coresets
     parts = [UnitPart.of(first), UnitPart.of(second)]
     found = UnitsTogether.of(
         parts[0].model, parts, tolerance=min(each.tolerance for each in coresets), rng=rng
     )
     border, every = parts[0].kept.sizes["unit"], found.loglik.in_memory
-    return _Both(
+    return _Together(
         found.loglik,
         [every.take(slice(0, border)), every.take(slice(border, None))],
         [found.carried_over(each) for each in coresets],

@@ -11,7 +11,7 @@ from benchmarks.closed_forms import Array, Experiment, Gaussian, full_and_prior
 from benchmarks.curves import PUBLISHED, PURSUIT, SPARSE_VI, Point
 from benchmarks.problems import problem_of
 from pymc_coresets.methods.hilbert import solve
-from pymc_coresets.methods.job import Reduction
+from pymc_coresets.methods.job import Job
 from pymc_coresets.methods.loop import Measure
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.papers.adaptive import AdaptiveMethod, solve_adaptively
@@ -196,5 +196,5 @@ def realistic(experiment: Experiment, rng: np.random.Generator) -> Gaussian:
 def riemannian(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
     """Start from a uniform coreset of a tenth of the rows; nothing but the size is a limit."""
     method = RiemannianPursuit(tolerance=ROUNDED, start_size=experiment.n_rows // 10)
-    solution = method.run(Reduction(posterior=experiment, size=size, rng=rng))
+    solution = method.run(Job(posterior=experiment, size=size, rng=rng))
     return solution.rows, solution.weights

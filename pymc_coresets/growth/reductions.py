@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import xarray as xr
@@ -13,7 +13,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, Unsup
 from pymc_coresets.glm.control_variates.expansion import carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.predictor.finding import interface_of
-from pymc_coresets.methods.job import Method, Reduction
+from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.quadratic import Quadratic
@@ -153,13 +153,6 @@ def _refusal(what: str) -> UnsupportedModelError:
     )
 
 
-class Reducer(Protocol):
-    """A method that needs no more than draws from posteriors of weighted rows."""
-
-    def run[D](self, job: Reduction[D]) -> Solution:
-        """Choose rows and weights."""
-
-
 def asked_reduction(
     method: object,
     names: Collection[str],
@@ -201,7 +194,7 @@ def asked_reduction(
 def reduced(
     loglik: LogLikelihood,
     size: int,
-    method: Reducer,
+    method: Method,
     rng: np.random.Generator,
     *,
     report: Reporter,
@@ -215,7 +208,8 @@ def reduced(
     loglik : LogLikelihood
         Of the rows; control variates and sensitivities read all of them into memory.
     size : int
-    method : Reducer
+    method : Method
+        That needs no more than draws from posteriors of weighted rows.
     rng : numpy.random.Generator
     quadratic : Quadratic, optional
         Quadratic that represents the rows together with these, in the parameters of `loglik`, for
@@ -244,7 +238,7 @@ def reduced(
         if isinstance(method, RiemannianPursuit):
             sampler = CoresetSampler(loglik)
             solution = method.run(
-                Reduction(
+                Job(
                     posterior=sampler,
                     size=size,
                     rng=rng,
@@ -257,16 +251,15 @@ def reduced(
             solution = _of_all(loglik, size, method, rng, quadratic, report)
             counts = report.counts | report.figures
     solution = with_informativeness(solution, loglik)
-    used = cast(Method, method)
     warn_of_limits(
         Outcome(
             solution=solution,
             observations=loglik.observations,
             n_obs=round(loglik.total_weight),
             size=size,
-            tolerance=wanted_tolerance(used, asked=False),
+            tolerance=wanted_tolerance(method, asked=False),
             counts=counts,
-            method=used,
+            method=method,
         )
     )
     return solution, counts
@@ -275,7 +268,7 @@ def reduced(
 def _of_all(
     loglik: LogLikelihood,
     size: int,
-    method: Reducer,
+    method: Method,
     rng: np.random.Generator,
     quadratic: Quadratic | None,
     report: Reporter,
@@ -289,7 +282,7 @@ def _of_all(
         place=lambda n: source.place(int(every.positions[n])),
     )
     here = loglik.reading(numbered)
-    job = Reduction(
+    job = Job(
         posterior=CoresetSampler(here, quadratic=quadratic),
         loglikelihood=here,
         size=size,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 
@@ -24,12 +24,17 @@ _MANY_TERMS, _FEW_DRAWS_FROM = 500_000, 2_000_000
 
 
 def _no_mode(*_: object, **__: object) -> None:
-    """Find no mode of the full posterior, see `Reduction`."""
+    """Find no mode of the full posterior, see `Job`."""
+
+
+def _no_draws(*_: object, **__: object) -> NoReturn:
+    """Raise: there is no weighting distribution, see `Job`."""
+    raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Reduction[D]:
-    """The part of a `Job` needed by methods that draw from coreset posteriors.
+class Job[D]:
+    """The input of one construction: everything that a method may need to choose rows.
 
     Parameters
     ----------
@@ -51,6 +56,10 @@ class Reduction[D]:
     propose : callable
         Returns a given number of draws from around the mode of the full posterior, or None if there
         is no mode, as by default.  The search starts from `start_size` rows; also takes `rng`.
+    weighting : callable, optional
+        Returns about a given number of draws, for the methods that compare rows at a fixed
+        weighting distribution.  Also takes `rng`.  Methods that draw from coreset posteriors need
+        none.
     """
 
     posterior: CoresetPosterior[D]
@@ -61,6 +70,7 @@ class Reduction[D]:
     deadline: float = math.inf
     report: Reporter = field(default_factory=lambda: Reporter(show=False))
     propose: Callable[..., Proposal[D] | None] = _no_mode
+    weighting: Callable[..., D] = _no_draws
 
     @property
     def key(self) -> int:
@@ -71,22 +81,6 @@ class Reduction[D]:
         """Return a sample of the rows: of distinct ones, if it has a key."""
         distinct = self.sample_key is not None
         return self.posterior.subsample(size, key=self.key, distinct=distinct)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Job[D](Reduction[D]):
-    """The input of one construction: everything that a method may need to choose rows.
-
-    Parameters
-    ----------
-    weighting : callable
-        Returns about a given number of draws, for the methods that compare rows at a fixed
-        weighting distribution.  Also takes `rng`.
-    posterior, loglikelihood, size, rng, sample_key, deadline, report, propose
-        See `Reduction`.
-    """
-
-    weighting: Callable[..., D]
 
 
 class Method(Protocol):

@@ -14,7 +14,7 @@ from pymc_coresets.exceptions import InvalidDataError, OutOfTimeError, SamplingE
 from pymc_coresets.methods.best_of_rounds import Best, Place, Rounds
 from pymc_coresets.methods.job import (
     AIM,
-    Reduction,
+    Job,
     candidates_to_keep,
     draws_around_mode,
     draws_to_certify,
@@ -119,7 +119,7 @@ class RiemannianPursuit:
         """Twice as many rows as match a quadratic log-likelihood, 100 to 1,000."""
         return min(n_rows, max(100, min(2 * rows_of_a_quadratic(n_dims), 1_000)))
 
-    def run[D](self, job: Reduction[D]) -> Solution:
+    def run[D](self, job: Job[D]) -> Solution:
         """Choose rows in rounds, until the tolerance is met.
 
         The history has an entry for every coreset measured: that of the draws around the mode, or
@@ -148,7 +148,7 @@ class _Place(Place):
 class _Run[D]:
     """One construction: what its rounds propose, and where they begin."""
 
-    def __init__(self, options: RiemannianPursuit, job: Reduction[D], history: History) -> None:
+    def __init__(self, options: RiemannianPursuit, job: Job[D], history: History) -> None:
         self.options, self.job, self.size = options, job, job.size
         self.posterior, self.rng, self.history = job.posterior, job.rng, history
         self.measure = Measure(self.posterior, self.rng, history=history)

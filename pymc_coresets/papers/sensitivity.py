@@ -9,7 +9,7 @@ import numpy as np
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
-from pymc_coresets.methods.job import Reduction, moderate_size
+from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.options import flag, if_given, positive_number, whole_number
 from pymc_coresets.papers.signed_rows import (
     ClusterSums,
@@ -252,7 +252,7 @@ class Sensitivity:
         """As many rows as match a quadratic log-likelihood; with `epsilon`, all are allowed."""
         return n_rows if self.epsilon is not None else moderate_size(n_dims, n_rows)
 
-    def run(self, job: Reduction) -> Solution:
+    def run(self, job: Job) -> Solution:
         """Bound the sensitivities of all rows, and draw in proportion to them."""
         with job.report.part("linear predictor"):
             seen = seen_rows_of(job.loglikelihood, find_linear_predictor)

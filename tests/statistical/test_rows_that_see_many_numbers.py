@@ -13,7 +13,7 @@ from scipy.special import expit, softmax
 from pymc_coresets import Coreset, SamplingError, build_coreset, open_rows
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.posteriors import Posteriors
-from pymc_coresets.methods.job import Reduction
+from pymc_coresets.methods.job import Job
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -129,7 +129,7 @@ def test_the_search_for_the_mode_begins_several_times_if_there_are_several(caplo
         pm.Mixture("y", w=pm.Dirichlet("w", np.ones(4)), comp_dists=kinds, observed=count)
     loglik = LogLikelihood(find_observations(model))
     rng = np.random.default_rng(1)
-    job = Reduction(
+    job = Job(
         posterior=CoresetSampler(loglik), loglikelihood=loglik, size=1_000, rng=rng, sample_key=1
     )
     with caplog.at_level(logging.INFO, logger="pymc_coresets"):

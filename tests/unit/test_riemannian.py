@@ -12,7 +12,7 @@ from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.methods import best_of_rounds, pursuit
-from pymc_coresets.methods.job import Reduction
+from pymc_coresets.methods.job import Job
 from pymc_coresets.methods.loop import Measurement, decide
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums
@@ -153,7 +153,7 @@ def construct(posterior, size=100, seed=1, **options):
 
 def run(method, posterior, size, seed=1, **wanted):
     rng = np.random.default_rng(seed)
-    return method.run(Reduction(posterior=posterior, size=size, rng=rng, **wanted))
+    return method.run(Job(posterior=posterior, size=size, rng=rng, **wanted))
 
 
 @pytest.mark.parametrize("tolerance", [100.0, 1.0, 0.1, 0.01])

@@ -26,7 +26,7 @@ from pymc_coresets.glm.control_variates.posteriors import Approximation, Expansi
 from pymc_coresets.glm.predictor.finding import find_interface
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.methods.best_of_rounds import Best, Place, Rounds
-from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
+from pymc_coresets.methods.job import AIM, Job, draws_to_certify
 from pymc_coresets.methods.loop import Measure, Measurement
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.reading.draws import Draws
@@ -136,7 +136,7 @@ class ControlVariates:
         """
         return min(n_rows, max(1_000, 20 * n_dims, min(n_rows // 40, 10_000)))
 
-    def run(self, job: Reduction[Any]) -> Solution:
+    def run(self, job: Job[Any]) -> Solution:
         """Approximate all rows, and choose some of them.
 
         If the job's posterior has a quadratic itself, it is included in the approximation.
@@ -213,7 +213,7 @@ class _Run:
     def __init__(
         self,
         options: ControlVariates,
-        job: Reduction[Draws],
+        job: Job[Draws],
         expansion: Expansion,
         show: Callable[[Progress], None],
     ) -> None:

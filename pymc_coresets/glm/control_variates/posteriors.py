@@ -34,7 +34,7 @@ from pymc_coresets.glm.control_variates.surroundings import (
 )
 from pymc_coresets.glm.predictor.finding import FreeCoordinates
 from pymc_coresets.glm.predictor.predictors import Predictors
-from pymc_coresets.methods.job import Reduction
+from pymc_coresets.methods.job import Job
 from pymc_coresets.methods.loop import Measurement
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.draws import Draws
@@ -136,7 +136,7 @@ class Posteriors:
         self._last_beside = self.without_rows
 
     @classmethod
-    def begun(cls, job: Reduction[Draws], expansion: Expansion) -> "Posteriors":
+    def begun(cls, job: Job[Draws], expansion: Expansion) -> "Posteriors":
         """Return those of a construction, at the mode of a sample of the rows."""
         full, found = cast(CoresetSampler, job.posterior), expansion.interface
         loglik = full.loglikelihood

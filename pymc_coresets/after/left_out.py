@@ -132,14 +132,15 @@ class LeaveOneOut:
         rows = [(loglik, loglik.source.at(one)) for loglik, one in (every[i] for i in numbers)]
         elpd, gain, khat = self.elpd.copy(), self.gain.copy(), self.khat.copy()
         influences, weights = self.influences.copy(), _Weights(removal.found)
-        for number, new in removal.without(rows, self.good_k).items():
-            if new.khat > self.good_k:
+        for number, found in removal.without(rows, self.good_k).items():
+            of_row, khat_of_row, of_draws = found
+            if khat_of_row > self.good_k:
                 continue
             i, f = numbers[number], removal.at_draws(rows[number])
             old = weights.without(f)[-1] + weights.of_mean(f)
-            influences += self.represented[i] * self.counts[i] * (new.influences - old)
-            gain[i] += elpd[i] - new.elpd
-            elpd[i], khat[i] = new.elpd, new.khat
+            influences += self.represented[i] * self.counts[i] * (of_draws - old)
+            gain[i] += elpd[i] - of_row
+            elpd[i], khat[i] = of_row, khat_of_row
         return replace(self, elpd=elpd, gain=gain, khat=khat, influences=influences)
 
 

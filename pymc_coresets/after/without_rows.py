@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,29 +16,13 @@ from pymc_coresets.rows.values import Rows
 
 type Floats = NDArray[np.float64]
 type OneRow = tuple[LogLikelihood, Rows]
+#: What the posterior without a row says of it, see `Removal.without`.
+type OfRow = tuple[float, float, Floats]
 
 ENOUGH = 0.5  #: Share of the draws that count after each step.
 STEPS = 100  #: At most; a row that moves the posterior by 30 standard deviations takes some 20.
 ROUNDS = 3  #: Evaluations of all rows, at most.
 WIDER = 1.15  #: Than the density without the row: costs 3 % of the draws.
-
-
-class WithoutRow(NamedTuple):
-    """What the posterior without a row says of this row.
-
-    Parameters
-    ----------
-    elpd : float
-        The log of its predictive density, in nats.
-    khat : float
-        Pareto k-hat of the ratios of the moved draws.
-    influences : ndarray of shape (n_draws,)
-        Of each draw on `elpd`.
-    """
-
-    elpd: float
-    khat: float
-    influences: Floats
 
 
 class Removal:
@@ -90,7 +73,7 @@ class Removal:
         """Return the log-likelihood of a row at the draws, (n_draws,)."""
         return self._of_row(row, self.start)
 
-    def without(self, rows: Sequence[OneRow], good_k: float) -> dict[int, WithoutRow]:
+    def without(self, rows: Sequence[OneRow], good_k: float) -> dict[int, OfRow]:
         """Leave out rows one at a time.
 
         Costs a pass over the data, for as many draws as there are times the number of rows; two
@@ -105,11 +88,12 @@ class Removal:
 
         Returns
         -------
-        dict of int to WithoutRow
+        dict of int to (float, float, ndarray of shape (n_draws,))
             By the numbers of the rows, but of those without which the draws do not reach the
-            posterior.
+            posterior: the log of the row's predictive density, in nats, Pareto k-hat of the ratios
+            of the moved draws, and the influence of each draw on the former.
         """
-        found: dict[int, WithoutRow] = {}
+        found: dict[int, OfRow] = {}
         moved = {i: at for i, row in enumerate(rows) for at in self._moved(row)}
         for _ in range(ROUNDS):
             again = {}
@@ -117,8 +101,8 @@ class Removal:
                 f = self._of_row(rows[i], moved[i])
                 ratios = full + moved[i].log_det - f
                 if np.isfinite(ratios).all():
-                    found[i] = now = self._quotient(ratios)
-                    if now.khat > good_k:
+                    found[i] = _, khat, _ = self._quotient(ratios)
+                    if khat > good_k:
                         again[i] = moved[i].matched(ratios, f, self.own.space.continuous)
             moved = again
         return found
@@ -165,13 +149,13 @@ class Removal:
         parts = np.split(full[1:], len(moved))
         return {i: part - self.log_q for i, part in zip(moved, parts, strict=True)}
 
-    def _quotient(self, log_ratios: Floats) -> WithoutRow:
+    def _quotient(self, log_ratios: Floats) -> OfRow:
         log_w, khat = smooth_tail(log_ratios)
         # Smoothing leaves most ratios as they are: the median is the log of their sum.
         log_mean = float(np.median(log_ratios - log_w)) - np.log(len(log_w))
         smoothed = self.found.smoothed
         influences = len(log_w) * (smoothed.weights.ravel() - np.exp(log_w))
-        return WithoutRow(smoothed.log_mean_ratio - log_mean, khat, influences)
+        return smoothed.log_mean_ratio - log_mean, khat, influences
 
 
 @dataclass(frozen=True, eq=False)

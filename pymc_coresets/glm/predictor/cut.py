@@ -325,19 +325,9 @@ class Coordinate:
         return all(is_single(v) for v in inputs if isinstance(v, Constant))
 
 
-class Link(NamedTuple):
-    """An elementwise function of a coefficient node that gives a predictor.
-
-    Attributes
-    ----------
-    below : Variable
-        A coefficient node, such as ``log_sd``, or a positive variable's logarithm.
-    of : callable
-        The function, for values of any shape.
-    """
-
-    below: Variable
-    of: Callable[[TensorVariable], TensorVariable]
+#: A coefficient node, such as ``log_sd`` or a positive variable's logarithm, and the elementwise
+#: function of it, for values of any shape, that gives a predictor.
+type Link = tuple[Variable, Callable[[TensorVariable], TensorVariable]]
 
 
 def links_below(node: Variable, graph: RowGraph, observations: Observations) -> Iterator[Link]:
@@ -391,7 +381,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
         [outside] = clone_replace([node], {below: inside}, rebuild_strict=False)
         return ops.checked_tensor(outside)
 
-    yield Link(own.forward, of)
+    yield own.forward, of
 
 
 def _arguments(node: Variable, graph: RowGraph) -> Iterator[Variable]:

@@ -256,7 +256,7 @@ class _Search:
         """
         observations, links = self.observations, links or {}
         derived = [
-            ({links[v].below if v in links else b: x for b, x in blocks.items()}, offset)
+            ({links[v][0] if v in links else b: x for b, x in blocks.items()}, offset)
             for v in nodes
             for blocks, offset in designs_of(v, self.graph, observations.n_obs)
         ]
@@ -287,7 +287,7 @@ class _Search:
                 nodes,
                 {c.variable: (c.value, c.backward) for c in shared},
                 observations,
-                {v: link.of for v, link in links.items()},
+                {v: of for v, (_, of) in links.items()},
             ),
         )
         found.refuse_not_finite(observations.place)

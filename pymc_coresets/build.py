@@ -277,7 +277,7 @@ def built(request: Request) -> Coreset:
 
 def with_rows_inside(request: Request) -> Request:
     """Return a request whose model holds all rows, if those of a level are needed together."""
-    if request.reading.rows is None:
+    if not request.reading.are_elsewhere:
         return request
     begun, budget = time.perf_counter(), request.given.get("time_budget", math.inf)
     with (
@@ -454,7 +454,9 @@ def _built(method: Method, job: Job[Draws], wanted: RowsToRead) -> _Construction
         history=history_dataset(solution.history, {}),
         settings=wanted.settings,
         loglikelihood=loglik,
-        data=None if wanted.rows is None else kept_dataset(loglik, solution.rows, solution.weights),
+        data=kept_dataset(loglik, solution.rows, solution.weights)
+        if wanted.are_elsewhere
+        else None,
     )
     return _Construction(method, job.size, solution, coreset)
 
@@ -578,7 +580,7 @@ def _with_enough_rows(found: _Read, read: Callable[[RowsToRead], _Read]) -> _Rea
     except UnsupportedModelError:
         names = [term.name for term in loglik.observations.terms]
         cells = dims_of_cells(loglik.observations.snapshot.live, names)
-        if wanted.dim is not None or wanted.rows is not None or not cells:
+        if wanted.dim is not None or wanted.are_elsewhere or not cells:
             raise
         with suppress(UnsupportedModelError):
             of_cells = read(replace(wanted, dim=cells))

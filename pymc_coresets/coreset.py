@@ -58,6 +58,7 @@ from pymc_coresets.weighted_rows import (
     WeightedRows,
     chosen_rows,
     has_all_rows,
+    holds_rows,
     loglik_of_earlier,
     lost_levels,
     require_all_rows,
@@ -166,7 +167,7 @@ class Coreset(WeightedRows):
     @property
     def full_model(self) -> pm.Model:
         """The user's model, unless `pm.set_data` has put other data into it since."""
-        if self.data is not None:
+        if holds_rows(self):
             raise CoresetError(
                 "Your model does not hold the rows: it has prototypes, or others. pm.set_data "
                 "puts rows into it."

@@ -270,7 +270,7 @@ def sample(
     show = flag("progressbar", build_options.get("progressbar", True))
     full, rng = full_model(model), generator(random_seed)
     build_options |= {"tolerance": tolerance, "random_seed": rng}
-    deadline = math.inf
+    deadline, is_limited = math.inf, time_budget is not None
     if time_budget is not None:
         time_budget = positive_number("time_budget", time_budget)
         deadline = time.perf_counter() + time_budget
@@ -281,7 +281,7 @@ def sample(
         one_blas_thread(),
     ):
         request = requested(full, **build_options)
-        is_left = on_failure != "raise" and time_budget is None and _left_to_nuts(request)
+        is_left = on_failure != "raise" and not is_limited and _left_to_nuts(request)
         try:
             with report.part("build"):
                 n_wanted = math.prod(sizes.values())
@@ -303,7 +303,7 @@ def sample(
         if takes_all:
             own: dict[str, object] = {"random_seed": rng, "progressbar": show}
             own |= {} if nuts_sampler is None else {"nuts_sampler": nuts_sampler}
-            limit = "" if time_budget is None else ", without a limit of time"
+            limit = ", without a limit of time" if is_limited else ""
             tell(f"pm.sample takes all rows now{limit}. {failure}", show=show)
             with report.part("sample"):
                 drawn = _of_all_rows(full, own | sizes, failure)

@@ -113,7 +113,7 @@ class Request:
         Which terms are observed, and that levels' variables are left alone, is said of any draws.
         """
         wanted = self.reading
-        own = wanted.rows is not None or wanted.allow_local or wanted.named is not None
+        own = wanted.are_elsewhere or wanted.allow_local or wanted.named is not None
         return own or not self.automatic
 
     def after(self, seconds: float) -> "Request":

@@ -38,6 +38,7 @@ from pymc_coresets.solving.solution import Columns
 from pymc_coresets.weighted_rows import (
     WeightedRows,
     chosen_rows,
+    holds_rows,
     of_model,
     required_likelihood,
     restored_proposal,
@@ -366,7 +367,7 @@ def digests_of(coreset: WeightedRows) -> Digests:
     ----------
     coreset : WeightedRows
     """
-    loglik, of_data = required_likelihood(coreset), coreset.data is None
+    loglik, of_data = required_likelihood(coreset), not holds_rows(coreset)
     return digests(loglik, chosen_rows(coreset), of_data=of_data)
 
 

@@ -98,6 +98,11 @@ def required_likelihood(coreset: WeightedRows) -> LogLikelihood:
     return coreset.loglikelihood
 
 
+def holds_rows(coreset: WeightedRows) -> bool:
+    """Whether a coreset has the data of its rows itself, as its model lacks them."""
+    return coreset.data is not None
+
+
 def verdict_of(coreset: WeightedRows) -> Verdict | None:
     """Return the verdict of a coreset's certificate; None if it has none."""
     return None if coreset.certificate is None else coreset.certificate.verdict
@@ -126,7 +131,7 @@ def has_all_rows(coreset: WeightedRows) -> bool:
         return False
     every = loglik.all_rows
     pairs = [(every.positions, coreset.indices), (every.case_weights, coreset.weights)]
-    if coreset.data is not None:
+    if holds_rows(coreset):
         pairs += zip(every.arrays, chosen_rows(coreset).arrays, strict=True)
     return all(np.array_equal(one, other) for one, other in pairs)
 

@@ -46,9 +46,13 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
-from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
+from pymc_coresets.weighted_rows import WeightedRows, holds_rows, required_likelihood
 
 _KNOWN = "rows_read"  # a sample of the rows of each construction
+
+
+#: Fields of a coreset, by name.
+type _Fields = dict[str, Any]
 
 
 def extend[C: WeightedRows](
@@ -101,7 +105,7 @@ class _Together(NamedTuple):
     loglik: LogLikelihood
     rows: Sequence[Rows]  # of each coreset
     quadratics: Sequence[Quadratic | None]
-    finished: Callable[[Solution], dict[str, Any]]  # fields of a coreset of all
+    finished: Callable[[Solution], _Fields]  # of a coreset of all
     n_new: int = 0
     attrs: Mapping[str, str] = MappingProxyType({})  # of the history
 
@@ -118,7 +122,7 @@ def _with_rows(
     _warn_of_known_rows(known, new)
     loglik, known = new.reading(source), [*known, KnownRows.among(new, part.n_rows)]
 
-    def finished(found: Solution) -> dict[str, Any]:
+    def finished(found: Solution) -> _Fields:
         return {
             "n_distinct": part.n_rows + new.n_rows,
             "loglikelihood": loglik,
@@ -143,7 +147,7 @@ def _with_units(
     found = UnitsTogether.of(model, parts, tolerance=coreset.tolerance, rng=rng)
     n_old, n_new = (part.kept.sizes["unit"] for part in parts)
 
-    def finished(chosen: Solution) -> dict[str, Any]:
+    def finished(chosen: Solution) -> _Fields:
         return {
             "n_distinct": coreset.n_distinct + n_new,
             "settings": found.settings,
@@ -179,7 +183,7 @@ def _of_units(coresets: Sequence[WeightedRows]) -> bool:
 
 def _decided(
     solution: Solution, chosen: Method, random_seed: int | np.random.Generator | None
-) -> dict[str, Any]:
+) -> _Fields:
     """Return the fields of a coreset that depend on its rows and weights."""
     seed = int(random_seed) if isinstance(random_seed, int | np.integer) else None
     found = {"weighting": chosen.draws_from, "random_seed": seed, "built_from": None}
@@ -341,7 +345,7 @@ def _both_rows(coresets: Sequence[WeightedRows], _: np.random.Generator) -> _Tog
         "and, after them, those of the second.",
     )
 
-    def finished(found: Solution) -> dict[str, Any]:
+    def finished(found: Solution) -> _Fields:
         kept = together.isel(row=union.where(found.rows.positions))
         return {
             "n_distinct": n_rows,
@@ -375,7 +379,7 @@ def _both_units(coresets: Sequence[WeightedRows], rng: np.random.Generator) -> _
 def _new_rows(
     model: pm.Model, part: CoresetPart, wanted: RowsToRead, rng: np.random.Generator
 ) -> LogLikelihood:
-    if wanted.rows is not None:
+    if wanted.are_elsewhere:
         return likelihood_of_rows(model, wanted, rng=rng)
     new = likelihood_of_prototypes(model, columns_of_dataset(part.kept), wanted)
     verify_rows(new, rng=rng)
@@ -428,7 +432,7 @@ def _known_rows(coreset: WeightedRows, part: CoresetPart) -> list[KnownRows]:
     """Return the sample of rows of each construction, or else of those that are left."""
     if _KNOWN in coreset.history.attrs:
         return [KnownRows(*each) for each in json.loads(coreset.history.attrs[_KNOWN])]
-    if coreset.data is None:  # the model holds all of them
+    if not holds_rows(coreset):  # the model has all of them
         return [KnownRows.among(part.loglikelihood, 0)]
     rows = rows_of_dataset(part.loglikelihood.observations, part.kept)
     return [KnownRows.of(part.loglikelihood, rows, 0, part.n_rows)]

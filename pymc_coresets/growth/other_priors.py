@@ -31,7 +31,7 @@ from pymc_coresets.rowlogp.verification import points_near, verify_rows
 from pymc_coresets.rows.passes import AbsentRows, RowBlocks
 from pymc_coresets.rows.streamed import ExtendedRows, StreamedRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.weighted_rows import WeightedRows, of_model, required_likelihood
+from pymc_coresets.weighted_rows import WeightedRows, holds_rows, of_model, required_likelihood
 
 _REMEDY = "with_model() changes priors only: build another coreset."
 
@@ -87,7 +87,7 @@ def _with_units_of(
 ) -> tuple[pm.Model, RowsToRead]:
     """Put the units of a coreset into a model, if its own model is not the user's."""
     units, weights = old.source, old.source.case_weights
-    if coreset.data is not None:
+    if holds_rows(coreset):
         model = model_of_units(model, [kept_units(units, units.levels)])
     elif units.filled:
         held, n_rows = settable_data(units.rows.snapshot.whole), units.rows.n_obs

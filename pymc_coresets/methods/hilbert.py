@@ -223,7 +223,7 @@ def solve[S: State](
     size = whole_number("size", size, least=1, most=problem.n_obs)
     limits = {"tolerance": method.goal, "patience": patience}
     asked = [f"{name}={value}" for name, value in limits.items() if math.isfinite(value)]
-    if asked and problem.heldout_vectors is None:
+    if asked and not problem.has_heldout:
         raise InvalidOptionError(
             f"{', '.join(asked)} needs held-out draws, but the problem has none: pass "
             "heldout_vectors and heldout_target, or omit it"

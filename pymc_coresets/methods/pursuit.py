@@ -264,9 +264,8 @@ class Pursuit(HilbertMethod[PursuitState]):
         active, distance = state.active, np.linalg.norm(state.residual)
         scores = space.project(state.residual)
         threshold = space.rounding + space.resolution * float(distance)
-        if space.prices is not None:
-            scores, threshold = np.where(scores > threshold, scores / space.prices, 0.0), 0.0
-        if not add_best(active, scores, space.row, threshold):
+        scores = np.where(scores > threshold, scores / space.prices, 0.0)
+        if not add_best(active, scores, space.row, 0.0):
             return replace(state, status=Status.OPTIMAL)
         if np.linalg.norm(active.residual) >= distance:
             return replace(state, status=Status.NO_PROGRESS)

@@ -239,18 +239,23 @@ class Sensitivity:
         object.__setattr__(self, "center", if_given(_vector, "center", self.center))
 
     @property
+    def is_guaranteed(self) -> bool:
+        """Whether there are as many draws as an error needs that is guaranteed."""
+        return self.epsilon is not None
+
+    @property
     def uses_exact_centers(self) -> bool:
         """Whether the sensitivities are true bounds, not only close to them."""
-        return self.exact_centers or self.epsilon is not None
+        return self.exact_centers or self.is_guaranteed
 
     @property
     def accepts(self) -> Collection[str]:
         """Rows from a source, and a size, unless it follows from `epsilon`."""
-        return frozenset({"rows"} if self.epsilon is not None else {"rows", "size"})
+        return frozenset({"rows"} if self.is_guaranteed else {"rows", "size"})
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
         """As many rows as match a quadratic log-likelihood; with `epsilon`, all are allowed."""
-        return n_rows if self.epsilon is not None else moderate_size(n_dims, n_rows)
+        return n_rows if self.is_guaranteed else moderate_size(n_dims, n_rows)
 
     def run(self, job: Job) -> Solution:
         """Bound the sensitivities of all rows, and draw in proportion to them."""

@@ -17,6 +17,7 @@ from pymc_coresets.solving.solution import Status
 from pymc_coresets.weighted_rows import (
     WeightedRows,
     chosen_rows,
+    holds_rows,
     represents_others,
     required_likelihood,
 )
@@ -121,7 +122,7 @@ def labels_of_dim(observations: Observations, dim: str) -> Labels:
 
 def row_labels(coreset: WeightedRows, positions: NDArray[np.int64]) -> list[str]:
     """Return the labels of rows by their positions: of cells by those of their dimensions."""
-    if coreset.data is None and coreset.loglikelihood is not None:
+    if not holds_rows(coreset) and coreset.loglikelihood is not None:
         observations = coreset.loglikelihood.observations
         if observations.sets:
             return [observations.place(position) for position in positions.tolist()]

@@ -177,7 +177,7 @@ def likelihood_of_stored(
         return loglik
     if "label" in kept:
         return likelihood_of_units(model, kept, wanted, stored["n_observations"])
-    if wanted.rows is None:
+    if not wanted.are_elsewhere:
         of_prototypes = likelihood_of_prototypes(model, columns_of_dataset(kept), wanted)
         rows_of_dataset(of_prototypes.observations, kept)  # raises if it is another model
         absent = AbsentRows(stored["n_distinct"], float(stored["n_observations"]))

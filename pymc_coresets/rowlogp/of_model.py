@@ -129,10 +129,15 @@ class RowsToRead:
             raise InvalidOptionError(f"collapse={self.collapse!r} must be True, False or 'auto'.")
         if self.executor is not None:
             engine_of(self.executor)
-            if self.rows is None:
+            if not self.are_elsewhere:
                 raise no_rows_for(self.executor)
-        if self.rows is not None:
+        if self.are_elsewhere:
             self._require_rows()
+
+    @property
+    def are_elsewhere(self) -> bool:
+        """Whether the model holds prototypes of the rows."""
+        return self.rows is not None
 
     @property
     def named(self) -> list[str] | None:
@@ -272,7 +277,7 @@ def likelihood_of_model(
     >>> likelihood_of_model(model, rng=np.random.default_rng(1)).n_rows
     3
     """
-    if wanted.rows is not None:
+    if wanted.are_elsewhere:
         return likelihood_of_rows(model, wanted, rng=rng, watch=watch, sampled=sampled)
     loglik = LogLikelihood(wanted.found_in(model))
     if not loglik.observations.integrated:

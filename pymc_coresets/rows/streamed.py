@@ -317,7 +317,7 @@ class StreamedRows(RowBlocks):
         return self.rows_of(chunk, found, weights)
 
     def rows_of(
-        self, chunk: Chunk, found: Mapping[str, np.ndarray], weights: NDArray[np.float64] | None
+        self, chunk: Chunk, found: Mapping[str, np.ndarray], weights: NDArray[np.float64]
     ) -> Rows:
         """Return the rows of a chunk that was read, with the columns of the model.
 
@@ -330,7 +330,7 @@ class StreamedRows(RowBlocks):
             converted(name, found[name], dtype, chunk.where) for name, dtype in self.columns.items()
         )
         positions = self.start + chunk.start + np.arange(chunk.n_rows)
-        return Rows(positions, np.ones(chunk.n_rows) if weights is None else weights, arrays)
+        return Rows(positions, weights, arrays)
 
     def _in_advance(self) -> Generator[Rows]:
         """Read the chunks one after the other, each while the previous one is in use."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import cast
 
@@ -60,9 +60,9 @@ class Problem:
     target: Vector
     case_weights: Vector
     total_norm: float | None = None
-    heldout_vectors: Matrix | None = None
-    heldout_target: Vector | None = None
-    prices: Vector | None = None
+    heldout_vectors: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    heldout_target: Vector = field(default_factory=lambda: np.zeros(0))
+    prices: Vector = field(default_factory=lambda: np.ones(1))
 
     @property
     def n_obs(self) -> int:
@@ -142,9 +142,14 @@ class Problem:
         difference: Vector = self.target - weights[support] @ self.rows(support)
         return difference
 
+    @property
+    def has_heldout(self) -> bool:
+        """Whether there are held-out draws."""
+        return len(self.heldout_target) > 0
+
     def heldout_objective(self, weights: Vector) -> float:
         """``J(w)`` on the held-out draws in nats; nan if the problem has none."""
-        if self.heldout_vectors is None or self.heldout_target is None:
+        if not self.has_heldout:
             return math.nan
         support = np.flatnonzero(weights)
         matched = weights[support] @ self.heldout_vectors[support].astype(np.float64)
@@ -438,7 +443,7 @@ def problem_at(
         total_norm=sums.norm_total,
         heldout_vectors=judge(loglik[:, heldout], in_place=True),
         heldout_target=judge(target[heldout]),
-        prices=np.sqrt(unit_rows.sizes) if unit_rows else None,
+        prices=np.sqrt(unit_rows.sizes) if unit_rows else np.ones(1),
     )
 
 

@@ -28,7 +28,7 @@ from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.methods.best_of_rounds import Best, Place, Rounds
 from pymc_coresets.methods.job import AIM, Job, draws_to_certify
 from pymc_coresets.methods.loop import Measure, Measurement
-from pymc_coresets.options import positive_number, whole_number
+from pymc_coresets.options import if_given, positive_number, whole_number
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -126,8 +126,7 @@ class ControlVariates:
     def __post_init__(self) -> None:
         positive_number("tolerance", self.tolerance)
         whole_number("max_rounds", self.max_rounds, least=1)
-        if self.correctable is not None:
-            positive_number("correctable", self.correctable)
+        if_given(positive_number, "correctable", self.correctable)
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
         """Twenty rows per dimension, or a fortieth of all; a limit, of which few may be used.

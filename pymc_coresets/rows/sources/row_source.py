@@ -25,7 +25,7 @@ from pymc_coresets.rows.sources.columns import Column, Field, Table, column_fiel
 from pymc_coresets.rows.sources.readers import Chunk, Reader
 
 type Arrays = dict[str, np.ndarray]
-type Weights = NDArray[np.float64] | None
+type Weights = NDArray[np.float64]
 type Seed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator
 type _Wrong = tuple[str, NDArray[np.int64], str]  # kind, rows and value of a fault
 
@@ -151,7 +151,7 @@ class RowSource:
     ) -> tuple[Arrays, Weights]:
         """Return the rows of a chunk and their case weights, in one reading.
 
-        As `read`; the weights are finite and >= 0, or None if there are none.
+        As `read`; the weights are finite and >= 0; ones if the source has none.
         """
         mappings = self._mappings_of(names)
         decoded, weights, wrong = self._decoded(chunk, mappings)
@@ -224,7 +224,7 @@ class RowSource:
         """
         decoded, weights, faults = self._decoded(chunk, [*self._mappings.values()])
         with np.errstate(over="ignore", invalid="ignore"):
-            total_weight = float(chunk.n_rows if weights is None else weights.sum())
+            total_weight = float(weights.sum())
         ranges, hashes = {}, {}
         for name, (array, found) in decoded.items():
             mapping = self._mappings[name]
@@ -332,7 +332,7 @@ class RowSource:
         for weight in self._weights:
             weights, faults = decoded.pop(weight.name)
             return decoded, weights, faults or _wrong_weights(weight, weights)
-        return decoded, None, []
+        return decoded, np.ones(chunk.n_rows), []
 
     def _problem(self, chunk: Chunk, fault: Fault) -> BadValues:
         row = int(fault.rows[0])

@@ -1,5 +1,7 @@
 """The problem of choosing among all rows of a matrix of log-likelihoods."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,14 +21,11 @@ def problem_of(
     array([1., 0.])
     """
     weights, vectors = np.ones(len(loglik)), _centred(loglik)
-    others = None if heldout is None else _centred(heldout)
-    return Problem(
-        vectors=vectors,
-        target=weights @ vectors,
-        case_weights=weights,
-        heldout_vectors=others,
-        heldout_target=None if others is None else weights @ others,
-    )
+    problem = Problem(vectors=vectors, target=weights @ vectors, case_weights=weights)
+    if heldout is None:
+        return problem
+    others = _centred(heldout)
+    return replace(problem, heldout_vectors=others, heldout_target=weights @ others)
 
 
 def _centred(loglik: NDArray[np.float64]) -> NDArray[np.float64]:

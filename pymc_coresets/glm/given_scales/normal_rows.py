@@ -10,7 +10,7 @@ from scipy import sparse
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import Matrix
 from pymc_coresets.glm.predictor.parabolas import Parabolas
-from pymc_coresets.glm.predictor.predictors import LinearPredictor, RowsInMemory, weighted_gram
+from pymc_coresets.glm.predictor.predictors import RowsInMemory, weighted_gram
 from pymc_coresets.numerics import differing
 from pymc_coresets.reading.quadratic import Curvature
 
@@ -53,6 +53,12 @@ class NormalRows:
         A row of each kind.
     own : Parabolas
         Of these, at the scales where a is 0 and r is 1.
+    rows : RowsInMemory
+        All of them.
+    parabolas : Parabolas
+        Of all, at the same scales.
+    kinds : ndarray of int, of shape (n_rows,)
+        Which kind each is of.
     """
 
     names: tuple[str, ...]
@@ -64,7 +70,9 @@ class NormalRows:
     counts: Array
     first: RowsInMemory
     own: Parabolas
-    _every: "_Every" = field(repr=False)
+    rows: RowsInMemory = field(repr=False)
+    parabolas: Parabolas = field(repr=False)
+    kinds: Array = field(repr=False)
 
     @classmethod
     def of(cls, rows: RowsInMemory, coefficients: Array, is_moving: Array) -> "NormalRows":
@@ -86,9 +94,8 @@ class NormalRows:
             If rows are not normal in one predictor.
         """
         which = _the_only_one(rows, is_moving)
-        every = _Every.of(rows, coefficients[:-1], which)
-        _, first = np.unique(every.kinds, return_index=True)
-        own = every.own
+        every, kinds = _parabolas_of(rows, coefficients[:-1], which)
+        _, first = np.unique(kinds, return_index=True)
         found = cls(
             names=rows.found.names,
             which=which,
@@ -96,14 +103,16 @@ class NormalRows:
             grams=(),
             pulls=np.empty(0),
             squares=np.empty(0),
-            counts=np.bincount(every.kinds, rows.case_weights),
+            counts=np.bincount(kinds, rows.case_weights),
             first=rows.take(first),
             own=Parabolas(
-                peaks=own.peaks[first],
-                heights=own.heights[first],
-                precisions=own.precisions[first],
+                peaks=every.peaks[first],
+                heights=every.heights[first],
+                precisions=every.precisions[first],
             ),
-            _every=every,
+            rows=rows,
+            parabolas=every,
+            kinds=kinds,
         )
         if not found.is_confirmed(coefficients[-1]):
             raise _not_normal("their log-densities differ from those of their kind")
@@ -111,13 +120,13 @@ class NormalRows:
 
     def about(self, center: Array) -> "NormalRows":
         """Return the same with sums about other coefficients, nearer to their posterior."""
-        every = self._every
-        predictor, p = every.predictor, len(self.names)
-        left = every.own.peaks - predictor.offset - predictor.at(center[None])[0]
-        weights = every.rows.case_weights * every.own.precisions
+        predictor = self.rows.predictors[self.which - self.rows.found.n_shared]
+        every, p = self.parabolas, len(self.names)
+        left = every.peaks - predictor.offset - predictor.at(center[None])[0]
+        weights = self.rows.case_weights * every.precisions
         grams, pulls, squares = list(self.grams), [], []
         for kind in range(len(self.counts)):
-            own = np.where(every.kinds == kind, weights, 0.0)
+            own = np.where(self.kinds == kind, weights, 0.0)
             pull = np.zeros(p)
             pull[predictor.columns] = predictor.design.T @ (own * left)
             pulls.append(pull)
@@ -134,15 +143,14 @@ class NormalRows:
 
     def is_confirmed(self, coefficients: Array) -> bool:
         """Whether rows have the log-densities (p,) that follow from those of their kind."""
-        every = self._every
-        shares, heights = (v[0][every.kinds] for v in self._given(coefficients[None]))
-        for some, place in every.blocks():
+        every = self.parabolas
+        shares, heights = (v[0][self.kinds] for v in self._given(coefficients[None]))
+        for some, place in _blocks(self.rows):
             seen = some.numbers(coefficients[None])
             expected = some.density(seen, compiled=False)[0]
-            own, values = every.own, seen[self.which, 0]
-            away = np.square(values - own.peaks[place]) / 2
-            found = own.heights[place] + heights[place]
-            found = found - shares[place] * own.precisions[place] * away
+            away = np.square(seen[self.which, 0] - every.peaks[place]) / 2
+            found = every.heights[place] + heights[place]
+            found = found - shares[place] * every.precisions[place] * away
             if len(differing(found[None], expected[None])):
                 return False
         return True
@@ -180,51 +188,34 @@ class NormalRows:
         return 2 * (above - below), above - own.heights
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Every:
-    """All rows, their parabolas at the first scales, and their kinds."""
+def _parabolas_of(rows: RowsInMemory, coefficients: Array, which: int) -> tuple[Parabolas, Array]:
+    """Return the parabolas of rows at the first scales, and the kind of each row.
 
-    rows: RowsInMemory
-    which: int
-    own: Parabolas
-    kinds: Array
+    Raises if rows have no maximum, or are of too many kinds.
+    """
+    parts, widths = [], []
+    for some, _ in _blocks(rows):
+        seen = some.numbers(coefficients)
+        density = partial(some.density, compiled=False)
+        at_points = [Parabolas.of(density, seen[:, s], which) for s in range(len(coefficients))]
+        if not all(each.are_proper for each in at_points):
+            raise _not_normal("some have no maximum")
+        parts.append(at_points[0])
+        widths.append(np.stack([np.log(each.precisions) for each in at_points]))
+    own = Parabolas(
+        peaks=np.concatenate([part.peaks for part in parts]),
+        heights=np.concatenate([part.heights for part in parts]),
+        precisions=np.concatenate([part.precisions for part in parts]),
+    )
+    each = np.concatenate(widths, axis=1)
+    return own, _kinds(each[1:] - each[0])
 
-    @classmethod
-    def of(cls, rows: RowsInMemory, coefficients: Array, which: int) -> "_Every":
-        """Find them; raise if rows have no maximum, or are of too many kinds."""
-        found = cls(
-            rows=rows,
-            which=which,
-            own=Parabolas(peaks=np.empty(0), heights=np.empty(0), precisions=np.empty(0)),
-            kinds=np.empty(0),
-        )
-        parts, widths = [], []
-        for some, _ in found.blocks():
-            seen = some.numbers(coefficients)
-            density = partial(some.density, compiled=False)
-            at_points = [Parabolas.of(density, seen[:, s], which) for s in range(len(coefficients))]
-            if not all(each.are_proper for each in at_points):
-                raise _not_normal("some have no maximum")
-            parts.append(at_points[0])
-            widths.append(np.stack([np.log(each.precisions) for each in at_points]))
-        own = Parabolas(
-            peaks=np.concatenate([part.peaks for part in parts]),
-            heights=np.concatenate([part.heights for part in parts]),
-            precisions=np.concatenate([part.precisions for part in parts]),
-        )
-        each = np.concatenate(widths, axis=1)
-        return replace(found, own=own, kinds=_kinds(each[1:] - each[0]))
 
-    @property
-    def predictor(self) -> LinearPredictor:
-        """The linear predictor."""
-        return self.rows.predictors[self.which - self.rows.found.n_shared]
-
-    def blocks(self) -> Iterator[tuple[RowsInMemory, slice]]:
-        """Yield some rows after the other, and where they are."""
-        for start in range(0, len(self.rows), _BLOCK_ROWS):
-            place = slice(start, start + _BLOCK_ROWS)
-            yield self.rows.take(place), place
+def _blocks(rows: RowsInMemory) -> Iterator[tuple[RowsInMemory, slice]]:
+    """Yield some rows after the other, and where they are."""
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        place = slice(start, start + _BLOCK_ROWS)
+        yield rows.take(place), place
 
 
 def _not_normal(why: str) -> UnsupportedModelError:

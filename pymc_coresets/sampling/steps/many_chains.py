@@ -16,7 +16,7 @@ from pymc_coresets.diagnostics.posterior_draws import evenly
 from pymc_coresets.diagnostics.short_chains import agreement
 from pymc_coresets.sampling.factors.cholesky import DenseFactor
 from pymc_coresets.sampling.normal import Normal
-from pymc_coresets.sampling.steps.playback import ChainRecord
+from pymc_coresets.sampling.steps.playback import Recorded
 from pymc_coresets.sampling.steps.split_hmc import QUARTER, SplitHmc
 
 #: Largest relative difference of the angle of a trajectory from a quarter turn.
@@ -92,9 +92,10 @@ class Paths(NamedTuple):
 
         return Paths(*map(join, self))
 
-    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> ChainRecord:  # noqa: ARG002
+    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> Recorded:  # noqa: ARG002
         """Return a chain by its number, see `pymc_coresets.sampling.steps.playback`."""
-        return ChainRecord(*(own[:n_draws, number] for own in self))
+        points, values, chances = (own[:n_draws, number] for own in self)
+        return points, values, chances
 
 
 @dataclass(frozen=True, eq=False)

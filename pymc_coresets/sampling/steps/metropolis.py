@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, MIN_DRAWS, pareto_smooth
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.normal import KnownDensity
-from pymc_coresets.sampling.steps.playback import ChainRecord
+from pymc_coresets.sampling.steps.playback import Recorded
 
 #: Products for the proposals of all chains: a few seconds.
 _QUICK = 1e10
@@ -106,7 +106,7 @@ class IndependentProposals:
                 x, logp, log_weights = (np.concatenate(each) for each in both)
                 drawn = x, logp, log_weights
 
-    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> ChainRecord:
+    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> Recorded:
         """Run a chain through proposals of its own, see `Playback`."""
         n_skipped = self.n_skipped
         x, logp, log_weights = self._own(number, n_draws * n_skipped, rng)
@@ -115,7 +115,7 @@ class IndependentProposals:
         where = numbers[path(log_weights[numbers], rng=rng)]
         kept = where[n_skipped::n_skipped]
         accepted = (np.diff(where) != 0).reshape(-1, n_skipped).mean(axis=1)
-        return ChainRecord(x[kept], logp[kept], accepted)
+        return x[kept], logp[kept], accepted
 
     def _own(self, number: int, n: int, rng: np.random.Generator) -> Weighed:
         """Return a chain's proposals drawn in advance, or new ones if these are used up."""

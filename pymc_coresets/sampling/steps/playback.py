@@ -1,7 +1,7 @@
 """Chains that were made in advance, as a step method of PyMC, which records them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
@@ -10,13 +10,8 @@ from pytensor.graph import Variable
 from pymc_coresets.compat.pymc_api import BlockedStep, StepMethodState
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-
-class ChainRecord(NamedTuple):
-    """Draws of a chain, (n_draws, n_dims), their log-densities, and the acceptance before each."""
-
-    points: np.ndarray
-    logp: np.ndarray
-    accepted: np.ndarray
+#: Draws of a chain, (n_draws, n_dims), their log-densities, and the acceptance before each.
+type Recorded = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
@@ -32,8 +27,9 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
     space : Unconstrained
         Of the model.
     chain : callable
-        Returns a `ChainRecord`, given its number and its number of draws; also takes `rng`.  The
-        same chain for the same number or generator.
+        Returns the draws of a chain, their log-densities, and the acceptance before each, given the
+        chain's number and its number of draws; also takes `rng`.  The same chain for the same
+        number or generator.
 
     Examples
     --------
@@ -64,7 +60,7 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
         self,
         vars: list[Variable],  # noqa: A002 (PyMC's name)
         space: Unconstrained,
-        chain: Callable[..., ChainRecord],
+        chain: Callable[..., Recorded],
         *,
         model: pm.Model | None = None,  # noqa: ARG002 (which PyMC adds)
         blocked: bool = True,  # noqa: ARG002
@@ -72,7 +68,7 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
         self.vars, self.rng, self.tune = vars, np.random.default_rng(), False
         self._space, self._made, self._number = space, chain, 0
         self._recorded: Mapping[str, str] = {}
-        self._take(ChainRecord(space.start[None], np.zeros(1), np.zeros(1)))
+        self._take((space.start[None], np.zeros(1), np.zeros(1)))
 
     @property
     def start(self) -> dict[str, np.ndarray]:
@@ -99,15 +95,16 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
         self._take(self._chain)
         return lambda *_, **__: [own[self._next - 1] for own in self._values]
 
-    def _take(self, chain: ChainRecord) -> None:
-        self._chain, self._next = chain, len(chain.points)
+    def _take(self, chain: Recorded) -> None:
+        self._chain, (points, *_) = chain, chain
+        self._next = len(points)
         if not self._recorded:
             return
         space = self._space
-        values = dict(space.constrain(chain.points).values)
+        values = dict(space.constrain(points).values)
         for rv, value in space.model.rvs_to_values.items():
             if rv.name in space.columns:
-                values[value.name] = chain.points[:, space.columns[rv.name]]
+                values[value.name] = points[:, space.columns[rv.name]]
         self._values = [values[n].astype(dtype, copy=False) for n, dtype in self._recorded.items()]
 
     def step(
@@ -115,7 +112,7 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
         point: Mapping[str, np.ndarray],  # noqa: ARG002
     ) -> tuple[dict[str, np.ndarray], list[dict[str, object]]]:
         """Move to the next point of the chain."""
-        i, chain = self._next, self._chain
+        (points, logp, accepted), i = self._chain, self._next
         self._next += 1
-        stats = {"tune": self.tune, "accepted": chain.accepted[i], "lp": chain.logp[i]}
-        return self._space.point(chain.points[i]), [stats]
+        stats = {"tune": self.tune, "accepted": accepted[i], "lp": logp[i]}
+        return self._space.point(points[i]), [stats]

@@ -36,6 +36,7 @@ from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.solving.solution import Columns
 from pymc_coresets.weighted_rows import (
+    Fields,
     WeightedRows,
     chosen_rows,
     holds_rows,
@@ -260,7 +261,7 @@ def stored_tree(coreset: WeightedRows) -> xr.DataTree:
     return tree
 
 
-def stored_coreset(path: str | Path) -> dict[str, Any]:
+def stored_coreset(path: str | Path) -> Fields:
     """Return the arguments of `Coreset` from a file, apart from the log-likelihoods.
 
     Raises
@@ -277,7 +278,7 @@ def stored_coreset(path: str | Path) -> dict[str, Any]:
         ) from error
 
 
-def fields_of_groups(groups: Mapping[str, xr.Dataset]) -> dict[str, Any]:
+def fields_of_groups(groups: Mapping[str, xr.Dataset]) -> Fields:
     """Return the arguments of `Coreset` from the groups of `stored_tree`, but its log-likelihoods.
 
     Parameters
@@ -313,7 +314,7 @@ def fields_with_model(
     model: pm.Model,
     rows: RowSource | None,
     executor: HasSubmit | None,
-) -> dict[str, Any]:
+) -> Fields:
     """Return all arguments of `Coreset` from stored ones and the model that it was built from.
 
     Parameters
@@ -371,7 +372,7 @@ def digests_of(coreset: WeightedRows) -> Digests:
     return digests(loglik, chosen_rows(coreset), of_data=of_data)
 
 
-def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
+def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> Fields:
     """Return the arguments of `Coreset` from the groups of its file.
 
     Parameters

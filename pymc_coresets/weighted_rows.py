@@ -48,6 +48,10 @@ _OF_A_MODEL, _FOUND_AGAIN = ("prior", "coefficients", "interface"), ("layout",)
 _OF_SPARSE = ("data", "indices", "indptr")
 
 
+#: Fields of a coreset, by name.
+type Fields = dict[str, Any]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WeightedRows:
     """Weighted rows, with what is known of them: the fields of a `Coreset`, which explains them.

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -46,13 +46,9 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
-from pymc_coresets.weighted_rows import WeightedRows, holds_rows, required_likelihood
+from pymc_coresets.weighted_rows import Fields, WeightedRows, holds_rows, required_likelihood
 
 _KNOWN = "rows_read"  # a sample of the rows of each construction
-
-
-#: Fields of a coreset, by name.
-type _Fields = dict[str, Any]
 
 
 def extend[C: WeightedRows](
@@ -105,7 +101,7 @@ class _Together(NamedTuple):
     loglik: LogLikelihood
     rows: Sequence[Rows]  # of each coreset
     quadratics: Sequence[Quadratic | None]
-    finished: Callable[[Solution], _Fields]  # of a coreset of all
+    finished: Callable[[Solution], Fields]  # of a coreset of all
     n_new: int = 0
     attrs: Mapping[str, str] = MappingProxyType({})  # of the history
 
@@ -122,7 +118,7 @@ def _with_rows(
     _warn_of_known_rows(known, new)
     loglik, known = new.reading(source), [*known, KnownRows.among(new, part.n_rows)]
 
-    def finished(found: Solution) -> _Fields:
+    def finished(found: Solution) -> Fields:
         return {
             "n_distinct": part.n_rows + new.n_rows,
             "loglikelihood": loglik,
@@ -147,7 +143,7 @@ def _with_units(
     found = UnitsTogether.of(model, parts, tolerance=coreset.tolerance, rng=rng)
     n_old, n_new = (part.kept.sizes["unit"] for part in parts)
 
-    def finished(chosen: Solution) -> _Fields:
+    def finished(chosen: Solution) -> Fields:
         return {
             "n_distinct": coreset.n_distinct + n_new,
             "settings": found.settings,
@@ -183,7 +179,7 @@ def _of_units(coresets: Sequence[WeightedRows]) -> bool:
 
 def _decided(
     solution: Solution, chosen: Method, random_seed: int | np.random.Generator | None
-) -> _Fields:
+) -> Fields:
     """Return the fields of a coreset that depend on its rows and weights."""
     seed = int(random_seed) if isinstance(random_seed, int | np.integer) else None
     found = {"weighting": chosen.draws_from, "random_seed": seed, "built_from": None}
@@ -345,7 +341,7 @@ def _both_rows(coresets: Sequence[WeightedRows], _: np.random.Generator) -> _Tog
         "and, after them, those of the second.",
     )
 
-    def finished(found: Solution) -> _Fields:
+    def finished(found: Solution) -> Fields:
         kept = together.isel(row=union.where(found.rows.positions))
         return {
             "n_distinct": n_rows,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pymc as pm
@@ -22,7 +22,7 @@ from pymc_coresets.rowlogp.units import unit_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.units.centring import integrated_out
 from pymc_coresets.solving.solution import Solution
-from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
+from pymc_coresets.weighted_rows import Fields, WeightedRows, chosen_rows, required_likelihood
 
 _REMEDY = (
     "Pass a model that differs in its rows and levels only; what is computed from all rows, such "
@@ -188,7 +188,7 @@ class UnitsTogether:
         kept = kept_dataset(self.loglik, rows, weights)
         return kept.assign({REPRESENTED: ("label of unit", self.represented)})
 
-    def alone(self, chosen: Solution, n_observations: int) -> dict[str, Any]:
+    def alone(self, chosen: Solution, n_observations: int) -> Fields:
         """Return the fields of a coreset of some of the units, of which the others are gone.
 
         Parameters

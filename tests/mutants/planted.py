@@ -207,7 +207,7 @@ PLANTED = [
     *plant(
         "sampling/steps/many_chains.py",
         ("np.swapaxes(own[kept], 0, 1)", "own[kept]"),  # draws of all chains in turn
-        ("if not found.rhat <= RHAT_CONVERGED:", "if False:"),
+        ("if not rhat <= RHAT_CONVERGED:", "if False:"),
         ("if run.diverges:", "if False:"),
         ("kept = max(1 - error / squares, 0.0) if squares else 0.0", "kept = 1.0"),
     ),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from scipy import sparse
@@ -19,15 +19,17 @@ from pymc_coresets.glm.control_variates.precisions import (
     with_entries,
 )
 from pymc_coresets.glm.control_variates.sparse_derivatives import affine_derivatives
+from pymc_coresets.glm.given_scales.kernel_mixture import KernelsOfModes
+from pymc_coresets.glm.given_scales.normal_rows import NormalRows
 from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.reading.quadratic import Curvature
+from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.sampling.factors.cholesky import (
     CholeskyFactor,
     DenseFactor,
     factor_of,
 )
 from pymc_coresets.sampling.maximisation.one_start import near_mode
-from pymc_coresets.sampling.normal import Normal, heavy_tailed
+from pymc_coresets.sampling.normal import Mixture, Normal, heavy_tailed
 from pymc_coresets.sampling.scales.which_scales import (
     REACHES,
     ROUNDING,
@@ -299,39 +301,11 @@ def _sorted(matrix: sparse.csr_array) -> sparse.csr_array:
 # -- posteriors ------------------------------------------------------------------------------------
 
 
-class QuadraticGivenScales(Protocol):
-    """A log-likelihood that is quadratic in coefficients, given those that depend on scales alone.
-
-    Its curvature is a sum of constant matrices, with shares that depend on these.
-    """
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Labels of the coefficients."""
-
-    @property
-    def grams(self) -> Sequence[Curvature]:
-        """Matrices (p, p) of which the negative curvature is a sum."""
-
-    def shares_at(self, coefficients: Array) -> Array:
-        """Return their shares at coefficients (n_points, p), as (n_points, n_grams)."""
-
-    def at(self, coefficients: Array) -> Array:
-        """Evaluate at coefficients (n_points, p); the result is (n_points,), in nats."""
-
-    def slopes_at(self, coefficients: Array) -> Array:
-        """Return the derivatives by the other coefficients, (n_points, p)."""
-
-
-class OfScales(Protocol):
-    """A distribution of the scales."""
-
-    @property
-    def location(self) -> Array:
-        """Its mode, (n_scales,)."""
-
-    def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return draws (n_draws, n_scales), and the log-density there up to a constant."""
+#: A log-likelihood that is quadratic in coefficients, given those that depend on scales alone.  Its
+#: curvature is a sum of constant matrices, with shares that depend on these.
+type QuadraticGivenScales = Quadratic | NormalRows
+#: A distribution of the scales.
+type OfScales = Normal | Mixture | KernelsOfModes
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,7 +337,6 @@ class ConditionalGaussian:
     ...     lambda x: (-np.square(x).sum(axis=1) / 2, -x), lambda x: x, np.zeros(2),
     ...     [np.array([0, 1])],
     ... )
-    >>> from pymc_coresets.reading.quadratic import Quadratic
     >>> quadratic = Quadratic(
     ...     names=("a", "b"), center=np.ones(2), slope=np.zeros(2), curvature=-3 * np.eye(2)
     ... )

@@ -284,7 +284,8 @@ class LogLikelihood:
         """
         draws, rows = Draws.of(draws, self.shapes), self.in_memory.all if rows is None else rows
         out = np.empty((draws.n_draws, len(rows)), dtype=dtype)
-        evaluator = self.evaluator_of(draws.n_draws, rows)
+        n_terms = self.observations.n_nodes * rows.n_unit_rows
+        evaluator = self.evaluator_of(draws.n_draws, n_terms)
         size = evaluator.block_rows(draws.n_draws)
         values_of = evaluator.at(self.given(draws))
 
@@ -355,7 +356,7 @@ class LogLikelihood:
             Joins the results of consecutive blocks.
         """
         draws = Draws.of(draws, self.shapes)
-        evaluator = self.evaluator_of(draws.n_draws)
+        evaluator = self.evaluator_of(draws.n_draws, self.n_terms)
         size = evaluator.block_rows(draws.n_draws)
         begin = partial(evaluator.of_blocks, self.given(draws), of_block)
         with doing(f"evaluating {self._rows_in_words} at {draws.n_draws:,} draws"):
@@ -377,10 +378,9 @@ class LogLikelihood:
             for name, v in self.functions.parameters.items()
         ]
 
-    def evaluator_of(self, n_draws: int, rows: Rows | None = None) -> Evaluator:
-        """Return what evaluates rows, by default those of the source, at so many draws."""
+    def evaluator_of(self, n_draws: int, n_terms: float) -> Evaluator:
+        """Return what evaluates rows of so many terms at so many draws."""
         own = self.observations
-        n_terms = self.n_terms if rows is None else own.n_nodes * rows.n_unit_rows
         functions = self.functions.for_numbers(n_draws * n_terms)
         return Evaluator(functions.kernel, own.n_nodes, own.mean_size)
 

@@ -54,7 +54,7 @@ class Probing:
     lines: Lines
     profile: Profile
     names: list[str]
-    _ratios: Floats | None = field(default=None, init=False)
+    _ratios: Floats = field(default_factory=lambda: np.zeros(0), init=False)
 
     @classmethod
     def of(
@@ -98,7 +98,7 @@ class Probing:
     def log_densities(self, idata: xr.DataTree) -> tuple[Floats, Floats]:
         """Return log-ratios of draws (n_draws,); the first call also evaluates the lines."""
         own = self.found
-        if own.has_all_rows() or self._ratios is not None:
+        if own.has_all_rows() or len(self._ratios):
             return own.log_densities(idata)
         ratios = self.looked_along_lines(Draws.of(idata, own.free))
         return ratios, np.zeros(len(ratios))
@@ -129,7 +129,7 @@ class Probing:
 
     def result(self) -> Probes:
         """Return the results; evaluate more if all rows may have mass beyond the draws."""
-        if self._ratios is None:  # the approximate posterior is that of all rows
+        if not len(self._ratios):  # the approximate posterior is that of all rows
             return Probes()
         found, n_points, largest = missed(
             self.lines,

@@ -189,9 +189,7 @@ def of_weights(gammas, log_weights, n_skipped=1):
 def test_chains_begin_at_any_proposal_and_not_where_weights_are_large(gammas):
     """If all began at the largest weight, R-hat would say nothing of a part that they miss."""
     found = of_weights(gammas, np.array([-np.inf, 0.0, 0.0, 9.0]))  # the first is never accepted
-    firsts = [
-        found.chain(0, 4, rng=np.random.default_rng(seed))[0][0, 0] for seed in range(300)
-    ]
+    firsts = [found.chain(0, 4, rng=np.random.default_rng(seed))[0][0, 0] for seed in range(300)]
     # Of 300 with probability one third, at five standard errors.
     np.testing.assert_allclose(np.bincount(np.int64(firsts)), [0, 100, 100, 100], atol=41)
 

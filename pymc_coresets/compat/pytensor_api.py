@@ -308,6 +308,19 @@ def compiled_on_disk(function: Callable[..., object]) -> Callable[..., Any]:
     return compiled
 
 
+def is_input(variable: Variable) -> bool:
+    """Whether no operation computes a variable: it is an input, or data.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> is_input(x), is_input(pt.constant(1.0)), is_input(x.sum())
+    (True, True, False)
+    """
+    return variable.owner is None
+
+
 def op_of(variable: Variable) -> Op | None:
     """Return the operation that a variable is the result of; None for an input.
 
@@ -318,7 +331,7 @@ def op_of(variable: Variable) -> Op | None:
     >>> op_of(x), isinstance(op_of(x.sum()), Sum)
     (None, True)
     """
-    return None if variable.owner is None else variable.owner.op
+    return None if is_input(variable) else variable.owner.op
 
 
 def scalar_op_of(variable: Variable) -> ScalarOp | None:

@@ -65,7 +65,7 @@ def describe(variable: Variable) -> str:
     words = in_words(variable.owner.op) if variable.owner else "the data"
     below = [v for v in ancestors([variable]) if v.name and not isinstance(v, Constant)]
     for v in below:
-        if v is variable or v.owner is not None:
+        if v is variable or not ops.is_input(v):
             return f"{words} (in {v.name!r})"
     names = list(islice(dict.fromkeys(v.name for v in below), _MOST_NAMES))
     return f"{words} of {' and '.join(map(repr, names))}" if names else words

@@ -69,7 +69,7 @@ def read_by_index(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
 
 def _read(fgraph: FunctionGraph, variable: Variable) -> Variable:
     """Return an input of a loop by an index, if it has no other use."""
-    if variable.owner is None or len(fgraph.clients[variable]) > 1:
+    if ops.is_input(variable) or len(fgraph.clients[variable]) > 1:
         return variable
     found = as_index(variable.owner.op, variable.owner)
     return variable if found is None else found

@@ -432,9 +432,9 @@ def with_constant_shapes(graphs: Sequence[Variable]) -> list[Variable]:
 def _known_shapes(graphs: Sequence[Variable]) -> dict[Variable, Variable]:
     known: dict[Variable, Variable] = {}
     for variable in ancestors(graphs):
-        node = variable.owner
-        if node is None:
+        if ops.is_input(variable):
             continue
+        node = variable.owner
         shape = node.inputs[0].type.shape if isinstance(node.op, ops.Shape | ops.Shape_i) else ()
         if isinstance(node.op, ops.Shape_i) and shape[node.op.i] is not None:
             known[variable] = pt.constant(shape[node.op.i], dtype="int64")

@@ -27,7 +27,7 @@ from pytensor.graph import Apply, Constant, Variable, ancestors
 from pytensor.tensor import TensorConstant, TensorVariable
 
 from pymc_coresets.compat.pymc_api import CheckParameterValue
-from pymc_coresets.compat.pytensor_api import CheckAndRaise, checked_tensor
+from pymc_coresets.compat.pytensor_api import CheckAndRaise, checked_tensor, is_input
 from pymc_coresets.compat.wording import describe
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.indexing import (
@@ -263,7 +263,7 @@ class Pushdown(KnownValues):
 
     def _plan(self, key: _Key) -> Step[_Key]:
         variable, node = key.variable, key.variable.owner
-        if node is None or not (self.row_inputs or self.depends(variable)):
+        if is_input(variable) or not (self.row_inputs or self.depends(variable)):
             return self._plan_input(key)
         if isinstance(node.op, CheckAndRaise):
             return self._plan_check(key, node)
@@ -416,7 +416,7 @@ class Pushdown(KnownValues):
     def _note(self, key: _Key) -> None:
         """Take down where a selection ended, and the parameters with an observation axis there."""
         variable = key.variable
-        if variable.owner is None:
+        if is_input(variable):
             self.local.add(variable)
             return
         if self.row_inputs:

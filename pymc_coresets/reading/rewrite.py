@@ -10,7 +10,7 @@ from pytensor.graph import FunctionGraph, Variable, ancestors, clone, graph_inpu
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pymc_api
-from pymc_coresets.compat.pytensor_api import SharedVariable, XTensorVariable
+from pymc_coresets.compat.pytensor_api import SharedVariable, XTensorVariable, is_input
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
 from pymc_coresets.reading.graphs import with_plain_ways
 from pymc_coresets.reading.likelihood.row_terms import total_of
@@ -253,7 +253,7 @@ class _Rewrite:
         if not isinstance(op, pymc_api.ModelNamed):
             return False
         if self.obs.sets:
-            return any(row.source.owner is None and row.name == op.name for row in self.obs.rows)
+            return any(is_input(row.source) and row.name == op.name for row in self.obs.rows)
         dims = self.dims.get(op.name, ())
         if self._has_rows(dims):
             return True

@@ -226,7 +226,7 @@ def _coefficients(variable: Variable, graph: RowGraph) -> list[Variable]:
         seen.add(part)
         if graph.is_coefficient(part):
             found[part] = None
-        elif part.owner is None:
+        elif ops.is_input(part):
             raise UnsupportedModelError(
                 f"The free variable {part.name!r} has one value per row.", topic="regressions"
             )

@@ -385,7 +385,7 @@ def _refuse_all_rows(node: Variable, search: _Search) -> None:
     n_obs = search.observations.n_obs
     [(blocks, _)] = designs_of(node, search.graph, n_obs)
     for variable, matrix in blocks.items():
-        if variable.owner is None or isinstance(matrix, np.ndarray) or matrix.nnz != n_obs:
+        if ops.is_input(variable) or isinstance(matrix, np.ndarray) or matrix.nnz != n_obs:
             continue
         if len(np.unique(matrix.indices)) == n_obs:
             raise UnsupportedModelError(

@@ -100,9 +100,9 @@ class RowGraph:
         """Whether all rows share a variable, and it is not just a rearrangement of others."""
         if self.by_row(variable) or not self.depends(variable):
             return False
-        node = variable.owner
-        if node is None:
+        if ops.is_input(variable):
             return True
+        node = variable.owner
         if isinstance(node.op, ops.SparseDot | ops.StructuredDot):  # of all rows at once
             return self.depends(node.inputs[0])
         if not isinstance(node.op, (*ops.MOVES, ops.Join)):
@@ -255,7 +255,7 @@ def _labels(dim: str | None, length: int, model: pm.Model) -> Sequence[str]:
 def _name(node: Variable, parameters: Mapping[str, Variable], model: pm.Model) -> str:
     inputs = set(graph_inputs([node]))
     names = [name for name, v in parameters.items() if v in inputs]
-    if node.owner is None:
+    if ops.is_input(node):
         return names[0]
     free = {rv: parameters[rv.name] for rv in model.free_RVs if rv.name in names}
     for deterministic in model.deterministics:

@@ -216,7 +216,7 @@ def taken_over_rows(variable: Variable, row_inputs: Collection[Variable]) -> Uns
     """
     below = list(ancestors([variable]))
     names = sorted(f"{v.name!r}" for v in set(row_inputs) & set(below))
-    nodes = [v.owner for v in below if v.owner is not None]
+    nodes = [v.owner for v in below if not ops.is_input(v)]
     row_by_row = ops.Elemwise | ops.DimShuffle | ops.TypeCastingOp
     others = [n for n in nodes if not isinstance(n.op, row_by_row)]
     reductions = [n for n in others if isinstance(n.op, ops.CAReduce)]

@@ -247,4 +247,4 @@ def _is_step(variable: Variable) -> bool:
 
 
 def _through_smooth(variable: Variable) -> Sequence[Variable]:
-    return [] if variable.owner is None or _is_step(variable) else variable.owner.inputs
+    return [] if ops.is_input(variable) or _is_step(variable) else variable.owner.inputs

@@ -223,7 +223,7 @@ def _with_known_parts(graph: TensorVariable, known: KnownValues) -> TensorVariab
     ready: dict[Variable, Variable] = {
         v: pt.constant(known.value(v), dtype=v.type.dtype)
         for v in dict.fromkeys(v for node in nodes for v in node.inputs)
-        if isinstance(v, TensorVariable) and v.owner is not None and not known.depends(v)
+        if isinstance(v, TensorVariable) and not (ops.is_input(v) or known.depends(v))
     }
     [folded] = clone_replace([graph], ready, rebuild_strict=False)
     return ops.checked_tensor(folded)

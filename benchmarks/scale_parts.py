@@ -183,7 +183,7 @@ def exact(rows: RowSource) -> Gaussian:
     def chunks() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         for chunk in rows.chunks:
             arrays, weights = rows.weighted(chunk)
-            yield arrays["X"], arrays["y"], np.ones(chunk.n_rows) if weights is None else weights
+            yield arrays["X"], arrays["y"], weights
 
     return laplace(chunks, TRUTH[: N_USED + 1])
 

@@ -11,7 +11,10 @@ from pytensor.graph import Variable
 from pymc_coresets.diagnostics.posterior_draws import Chains, draws_tree, thinned
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag_or, generator, names_of, one_of, whole_number
-from pymc_coresets.predictive.approximate_posterior import HasApproximatePosterior
+from pymc_coresets.predictive.approximate_posterior import (
+    ApproximatePosterior,
+    HasApproximatePosterior,
+)
 from pymc_coresets.predictive.forward import (
     Predictions,
     forward_graphs,
@@ -26,9 +29,14 @@ from pymc_coresets.predictive.model_data import (
 )
 from pymc_coresets.predictive.new_levels import refuse_lost, with_levels_of
 from pymc_coresets.reading.likelihood.prototypes import row_dims
-from pymc_coresets.reading.user_model import ModelSnapshot, copy_with_rows, given_model
+from pymc_coresets.reading.user_model import (
+    ModelSnapshot,
+    copy_with_rows,
+    given_model,
+    settable_data,
+)
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.sources.opening import open_rows
+from pymc_coresets.rows.sources.opening import open_columns_of
 from pymc_coresets.rows.sources.row_source import RowSource
 
 type Kind = Literal["mean", "draws"]
@@ -71,23 +79,22 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
         idata = thinned(idata, whole_number("draws", draws, least=1))
     idata = draws_tree(idata)
     snapshot, its_own = own.parts[0].observations.snapshot, rows is None and model is None
-    if model is None:
-        idata = with_missing(own.complete(idata, rng), own, rng=rng)
-        if its_own:
-            snapshot.unchanged(_CHANGED)
-        copy = copy_with_rows(snapshot.whole, {})
-    else:
-        copy = copy_with_rows(given_model(model), {})
-        refuse_lost(copy, idata, own.lost)
-        idata = with_levels_of(copy, idata, rng)
+    if its_own:
+        snapshot.unchanged(_CHANGED)
+    copy = copy_with_rows(snapshot.whole if model is None else given_model(model), {})
     names = [names] if isinstance(names, str) else names or predicted_names(copy)
     graphs = forward_graphs(copy, names, means=means)
     filled = filled_with_own(own, copy) if its_own else HeldRows()
     if rows is not None:
-        new = rows if isinstance(rows, RowSource) else open_rows(rows)
+        new = rows if isinstance(rows, RowSource) else open_columns_of(rows, settable_data(copy))
         if model is None:
             _require_same_data(snapshot, copy, graphs, new)
         filled = fill_with(copy, new, graphs)
+    # Variables of levels may take long to draw: what is refused has been by now.
+    if model is None:
+        idata = with_missing(own.complete(idata, rng), own, rng=rng)
+    else:
+        idata = _for_another(copy, idata, own, rng)
     wanted = Predictions(
         model=copy, graphs=graphs, chains=Chains(idata), key=key, means=means, rows=filled
     )
@@ -99,6 +106,16 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     groups = {"posterior_predictive": found, "observed_data": observed}
     groups = {n: g for n, g in groups.items() if g.data_vars} if its_own else {"predictions": found}
     return xr.DataTree.from_dict(groups)
+
+
+def _for_another(
+    model: pm.Model, idata: xr.DataTree, own: ApproximatePosterior, rng: np.random.Generator
+) -> xr.DataTree:
+    """Return draws for the levels of another model, of variables that were integrated out too."""
+    refuse_lost(model, idata, own.lost)
+    if not {rv.name for rv in model.free_RVs} <= set(idata["posterior"].data_vars):
+        idata = own.complete(idata, rng)
+    return with_levels_of(model, idata, rng)
 
 
 def _require_same_data(

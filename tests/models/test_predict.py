@@ -544,6 +544,22 @@ def test_a_coreset_without_its_rows_says_so(elsewhere, idata, tmp_path):
         alone.predict(idata, progressbar=False)
 
 
+def test_a_frame_may_have_other_columns_too(coreset, idata):
+    """Text is no reason to refuse what the model does not ask for."""
+    rows = {"group": DATA["group"][:3], "X": DATA["X"][:3]}
+    found, expected = (
+        coreset.predict(idata, rows=each, progressbar=False)["predictions"]["y"]
+        for each in (rows | {"region": np.array(["north", "south", "west"])}, rows)
+    )
+    assert_array_equal(found, expected)
+
+
+def test_a_frame_without_the_models_columns_is_refused_by_their_names(coreset, idata):
+    rows = {"price": np.zeros(3), "region": np.array(["north", "south", "west"])}
+    with refused(InvalidOptionError, "['price']", "no pm.Data of these names"):
+        coreset.predict(idata, rows=rows)
+
+
 # -- levels of another model ----------------------------------------------------------------------
 
 

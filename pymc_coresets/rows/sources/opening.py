@@ -115,7 +115,27 @@ def open_rows(
     >>> rows.head(2)
     {'hour': array([5., 9.]), 'carrier': array([1, 0])}
     """
-    reader, pieces = _opened(source, dim)
+    return _source(_opened(source, dim), columns, labels, weight)
+
+
+def open_columns_of(source: object, names: Collection[str]) -> RowSource:
+    """Open those columns of a source that have some names; without any, all that hold numbers.
+
+    Examples
+    --------
+    >>> table = {"price": np.array([5.0, 9.0]), "shop": np.array(["Oslo", "Rome"])}
+    >>> open_columns_of(table, ["price", "hour"]).head(2)
+    {'price': array([5., 9.])}
+    """
+    opened = _opened(source, None)
+    fields = opened[0].fields
+    found = [name for name in fields if name in names]
+    found = found or [n for n, field in fields.items() if not (field.refused or field.is_text)]
+    return _source(opened, {name: name for name in found} or None, None, None)
+
+
+def _source(opened: Opened, columns: object, labels: object, weight: object) -> RowSource:
+    reader, pieces = opened
     mappings = mappings_of(reader.fields, columns, labels, weight)
     types = [mapping.column for mapping in mappings.values()]
     row_bytes = sum(math.prod(type_.shape) * type_.dtype.itemsize for type_ in types)
@@ -405,7 +425,7 @@ def _require_usable(
         if not field.is_text:
             return
         raise InvalidOptionError(
-            f"Column {part!r} holds text or categories: list the labels, in the order "
+            f"Column {part!r} holds text or categories: list the labels in open_rows, in the order "
             f"of their codes, as in labels={{{name!r}: ['a', 'b']}}, or leave it out by columns=. "
             "Numbers that are stored as Python objects become numbers by astype(float)."
         )

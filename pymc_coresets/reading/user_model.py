@@ -74,7 +74,10 @@ def given_model(model: object) -> pm.Model:
             "There is no model here: pass model=..., or call this inside `with pm.Model():`."
         )
     if not isinstance(found, pm.Model):
-        raise InvalidOptionError(f"model is a {type(model).__name__}, but must be a pm.Model.")
+        others = f" Other options have names, as draws={model}." if isinstance(model, int) else ""
+        raise InvalidOptionError(
+            f"model is a {type(model).__name__}, but must be a pm.Model.{others}"
+        )
     return found
 
 

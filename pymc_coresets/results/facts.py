@@ -130,7 +130,8 @@ def row_labels(coreset: WeightedRows, positions: NDArray[np.int64]) -> list[str]
             codes = cell_codes(observations, positions)
             labels = [[labels_of_dim(observations, dim)[i] for i in codes[dim]] for dim in codes]
             return [", ".join(map(str, pair)) for pair in zip(*labels, strict=True)]
-    return [f"row {position}" for position in positions]
+    kind = "unit" if _units_of(coreset) else "row"
+    return [f"{kind} {position}" for position in positions]
 
 
 def effective_size(weights: Floats) -> float:

@@ -295,7 +295,8 @@ class AbsentRows:
     total_weight: float
     why: str = (
         "This coreset was read without the rows that it represents: it can be sampled, but this "
-        "needs them. Read it again with Coreset.from_netcdf(path, model, rows=...)."
+        "needs them. Read it again with Coreset.from_netcdf(path, model, rows=...), or with "
+        "coreset_of(idata, model, rows=...)."
     )
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:

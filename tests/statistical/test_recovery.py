@@ -319,10 +319,12 @@ def test_levels_without_rows_have_draws_of_their_prior(idata):
 
 def test_draws_of_too_many_levels_are_left_out_with_a_warning(ordered, idata, limits):
     limits(most_recovered=idata["posterior"]["z"].size)
-    with warned("['z']", "recover(idata, levels="):
+    with warned("['z']", "recover(idata, levels=", "up to draws=999"):
         found = ordered.sample(random_seed=1, progressbar=False)
     assert "z" not in found["posterior"]
     assert found["posterior"].attrs["integrated"] == ["z"]
+    fewer = ordered.sample(draws=999, random_seed=1, progressbar=False)
+    assert "z" in fewer["posterior"]
 
 
 def test_thousands_of_rows_are_no_reason_to_leave_variables_out():

@@ -68,6 +68,7 @@ def exact_conditional() -> tuple[np.ndarray, np.ndarray]:
 
 def test_the_coreset_is_of_few_whole_units(coreset):
     assert len(coreset.indices) < 40
+    assert "(unit " in repr(coreset)
     chosen = coreset.rows
     for level in coreset.indices:
         rows = chosen["position"].values[chosen["level"].values == level]
@@ -216,6 +217,26 @@ def test_draws_without_levels_are_completed_before_predictions(coreset):
     assert np.abs(errors).max() < 5
 
 
+def test_draws_without_levels_predict_known_and_new_levels_of_another_model(coreset):
+    """Known ones given their rows, and new ones given the variables that all share."""
+    with pm.Model(coords={"user": ["u3", "new"]}) as model:
+        mean, sd, noise = pm.Normal("mean"), pm.HalfNormal("sd"), pm.HalfNormal("noise")
+        z = pm.Normal("z", mean, sd, dims="user")
+        pm.Normal("y", pm.Normal("b") * 0.0 + z, noise, observed=np.zeros(2))
+    n_draws, (mean, sd) = 1_000, exact_conditional()
+    found = coreset.predict(
+        fixed_draws(n_draws), model=model, random_seed=3, progressbar=False
+    )["predictions"]["y"].values  # fmt: skip
+    widths = np.array([sd[3], SHARED["sd"]]) / np.sqrt(n_draws)
+    assert np.abs((found - [mean[3], SHARED["mean"]]) / widths).max() < 5
+
+
+def test_rows_are_refused_before_levels_are_drawn(coreset, monkeypatch):
+    monkeypatch.setattr("pymc_coresets.sampling.units.recovery.recover", None)
+    with refused(InvalidOptionError, "'level_of'", "no column"):
+        coreset.predict(fixed_draws(2), rows={"x": np.zeros(2)})
+
+
 def test_units_are_left_out_one_by_one(coreset, idata):
     found = coreset.loo(idata)
     assert found.n_data_points == len(np.unique(LEVEL))
@@ -240,7 +261,7 @@ def of_unit(level: int, draws: dict[str, np.ndarray]) -> np.ndarray:
 def test_unknown_names_and_levels_are_refused(coreset, idata):
     with refused(InvalidOptionError, "var_names=['zz']"):
         coreset.recover(idata, "zz")
-    with refused(InvalidOptionError, "levels=['u400']", "400"):
+    with refused(InvalidOptionError, "levels=['u400']", "400", "such as 'u0'"):
         coreset.recover(idata, levels=["u400"])
 
 

@@ -71,3 +71,9 @@ def test_a_formula_of_bambi_is_summarised():
         build_coreset(bambi.Model("y ~ x", table), **quick)
     assert coreset.full_model is formula.backend.model
     assert coreset.n_observations == 500
+
+
+def test_a_number_of_draws_in_place_of_the_model_is_told_its_name():
+    """As in `pm.sample(500)`."""
+    with refused(InvalidOptionError, "model is a int", "draws=500"):
+        given_model(500)

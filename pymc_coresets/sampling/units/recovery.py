@@ -43,6 +43,7 @@ _ENTRIES = 16
 _SHARE = 0.2
 #: Numbers from which on `sample` adds no draws: they take several times as long as the shared ones.
 _MOST = 20_000_000
+_LEAST_DRAWS = 100  # of each chain: fewer are not worth a word
 
 
 def recover(
@@ -218,6 +219,9 @@ def with_local(
     local, posterior = _LocalVariables(loglik), idata["posterior"].to_dataset()
     n_numbers = local.n_numbers(local.names, posterior, len(local.levels))
     reason = f"they would be {n_numbers / 1e6:,.0f} million numbers"
+    fewer = posterior.sizes["draw"] * (_MOST - 1) // max(n_numbers, 1)
+    if n_numbers >= _MOST and fewer >= _LEAST_DRAWS:
+        reason += f", and are drawn up to draws={fewer}"
     if n_numbers < _MOST and _fits(n_numbers):
         try:
             return completed(result, idata, rng, progressbar=progressbar)
@@ -227,7 +231,7 @@ def with_local(
         f"The result has no draws of {local.names!r}: {reason}. "
         "coreset.recover(idata) draws all, coreset.recover(idata, levels=[...]) those of some "
         "levels, and coreset.recover(idata, summary=True) returns means and quantiles of all; "
-        "after pymc_coresets.sample, coreset = pymc_coresets.coreset_of(idata)."
+        "after pymc_coresets.sample, coreset = pymc_coresets.coreset_of(idata, model)."
     )
     return idata.assign(posterior=xr.DataTree(posterior.assign_attrs(integrated=local.names)))
 
@@ -320,6 +324,7 @@ class _LocalVariables:
             raise InvalidOptionError(
                 f"levels={missing!r} are not among the {len(has):,} levels"
                 + "".join(f" of {dim!r}" for dim in self.observations.dims)
+                + "".join(f", such as {label!r}" for label in [*known][:1])
                 + "."
             )
         return np.array(sorted({known[level] for level in levels}), dtype=np.int64)

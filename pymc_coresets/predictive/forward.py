@@ -1,6 +1,7 @@
 """Predictions for many rows at many draws: block by block, a few draws in each thread."""
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -528,9 +529,29 @@ class Predictions:
         except (ValueError, TypeError, IndexError) as error:
             raise InvalidDataError(
                 f"{names!r} cannot be computed{where}: {error}. Leave out rows or draws at which a "
-                "distribution has no such parameters; put all data of the rows into pm.Data, and "
-                "let no shape be the number of rows of the model."
+                "distribution has no such parameters; put all data of the rows into pm.Data"
+                f"{_fixed_arrays(self.graphs, str(error))}, and let no shape be the number of rows "
+                "of the model."
             ) from error
+
+
+def _fixed_arrays(graphs: Mapping[str, Variable], error: str) -> str:
+    """Return the arrays, for a message, whose lengths an error names, and that are no containers.
+
+    Examples
+    --------
+    >>> share = pt.vector("x") / np.array([0.5, 1.5, 2.0])
+    >>> _fixed_arrays({"share": share}, "shapes (2,) (3,)")
+    ', such as the array 0.5, 1.5, ... of length 3'
+    """
+    lengths = set(re.findall(r"\d+", error))
+    for variable in ancestors(graphs.values()):
+        if isinstance(variable, TensorConstant) and variable.data.ndim:
+            data = variable.data
+            if len(data) > 2 and str(len(data)) in lengths:
+                first, second = data.reshape(len(data), -1)[:2, 0]
+                return f", such as the array {first:.4g}, {second:.4g}, ... of length {len(data):,}"
+    return ""
 
 
 def with_missing(

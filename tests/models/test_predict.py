@@ -554,6 +554,16 @@ def test_a_frame_may_have_other_columns_too(coreset, idata):
     assert_array_equal(found, expected)
 
 
+def test_an_array_that_new_rows_do_not_replace_is_named():
+    exposure = np.linspace(0.25, 0.5, 40)
+    with pm.Model() as model:
+        x = pm.Data("x", np.zeros(40))
+        rate = exposure * pm.math.exp(pm.Normal("slope") * x)
+        pm.Poisson("y", rate, observed=np.zeros(40, dtype=int))
+    with refused(InvalidDataError, "into pm.Data", "0.25, 0.2564, ...", "40"):
+        uniform(model).predict(draws_of(slope=0.0), rows={"x": np.zeros(3)}, progressbar=False)
+
+
 def test_a_frame_without_the_models_columns_is_refused_by_their_names(coreset, idata):
     rows = {"price": np.zeros(3), "region": np.array(["north", "south", "west"])}
     with refused(InvalidOptionError, "['price']", "no pm.Data of these names"):

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 from pymc_coresets.deadline import doing
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.loops.fused_loops import Kernel
-from pymc_coresets.numerics import rows_at_once
+from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.units.integral import not_derived
@@ -76,7 +76,8 @@ class Evaluator:
         parts = slice(0, half), slice(half, n_draws)
 
         def values(rows: Rows) -> np.ndarray:
-            is_small = n_draws * rows.n_unit_rows <= max(_OF_UNITS // self.n_nodes, _OF_PLACES)
+            of_places = min(_OF_PLACES, ENTRIES_AT_ONCE // self.n_nodes)
+            is_small = n_draws * rows.n_unit_rows <= max(_OF_UNITS // self.n_nodes, of_places)
             if not rows.unit_rows or is_small or len(rows) * n_draws == 1:
                 found: np.ndarray
                 [found] = evaluate()(np.asarray(len(rows)), *self.kernel.arrays(rows))

@@ -154,7 +154,7 @@ class Program:
         *,
         compiled: bool = True,
     ) -> None:
-        self._n_given, self._n_inputs = n_given, len(fgraph.inputs)
+        self._n_given, self._n_inputs, self.compiled = n_given, len(fgraph.inputs), compiled
         slots = {v: i for i, v in enumerate(fgraph.inputs)}
         self._constants: list[Any] = []
         for v in (*fgraph.outputs, *(v for node in order for v in node.inputs)):
@@ -428,13 +428,14 @@ class Kernel:
     def graph(self) -> bytes:
         """The rewritten graph for other processes, where the rewrites might give another result."""
         with _lock:
-            fgraph = self._rewritten
-        parts = fgraph.inputs, fgraph.outputs, len(self._given), self.axes
+            fgraph, compiled = self._rewritten, self._program.compiled
+        parts = fgraph.inputs, fgraph.outputs, len(self._given), self.axes, compiled
         return zlib.compress(cloudpickle.dumps(parts))
 
     @cached_property
     def _program(self) -> Program:
-        return Program(self._rewritten, self._rewritten.toposort(), len(self._given))
+        order = self._rewritten.toposort()
+        return Program(self._rewritten, order, len(self._given), compiled=self._compiled)
 
     @cached_property
     def _rewritten(self) -> FunctionGraph:
@@ -497,8 +498,8 @@ def _kernel_of(graph: bytes) -> Kernel:
         if graph in _known:
             kernel = _known.pop(graph)
         else:
-            inputs, outputs, n_given, axes = pickle.loads(zlib.decompress(graph))
-            kernel = Kernel(inputs[:n_given], inputs[n_given:], outputs, axes)
+            inputs, outputs, n_given, axes, compiled = pickle.loads(zlib.decompress(graph))
+            kernel = Kernel(inputs[:n_given], inputs[n_given:], outputs, axes, compiled=compiled)
             kernel._rewritten = FunctionGraph(inputs, outputs, clone=False)  # noqa: SLF001
         _known[graph] = kernel  # the last
         while len(_known) > 16:  # kernels of a process

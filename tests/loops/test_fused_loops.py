@@ -353,6 +353,15 @@ def test_a_program_that_was_sent_returns_the_same_bits(other, factor):
     np.testing.assert_array_equal(here[1], elsewhere[1])
 
 
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_program_that_was_sent_is_compiled_where_it_was_here(chosen, calls):
+    here = Kernel([b], [x, group], [b[:, 0][:, None] + x[group, 0]], {0: 0, 1: 0}, compiled=chosen)
+    sent = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(here))))
+    functions = calls(fused_loops, "_function_of")
+    assert sent.program.compiled == chosen
+    assert {made.kwargs["compiled"] for made in functions} == {chosen}
+
+
 # -- densities -------------------------------------------------------------------------------------
 
 column, row = b[0][:, None], b[0][None]

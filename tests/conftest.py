@@ -10,16 +10,26 @@ from collections import Counter
 from functools import partialmethod
 from pathlib import Path
 
+import pymc
 import pytensor
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from pytensor.compile.mode import predefined_linkers, predefined_modes
 from pytensor.graph import Variable
 from pytensor.graph.rewriting.basic import Rewriter
 from pytensor.link.vm import VMLinker
 
-from pymc_coresets.loops import fused_loops
-from tests.patches import calls, clock, fails, limits, not_independent, sampled  # noqa: F401
+from tests import loops_by_numpy
+from tests.patches import (  # noqa: F401
+    calls,
+    clock,
+    fails,
+    limits,
+    not_independent,
+    nuts_by_numpy,
+    sampled,
+)
 
 # A rewrite that fails is otherwise logged, and left out.
 pytensor.config.on_opt_error = "raise"
@@ -36,6 +46,14 @@ Rewriter.__hash__ = object.__hash__
 
 # Python evaluates expressions that examples and tests evaluate once: Numba took seconds for some.
 Variable.eval = partialmethod(Variable.eval, mode="FAST_COMPILE")
+
+# PyMC looks in all of its plots for names that it does not have, and pytest asks each module that a
+# file of tests imports for some of its own.
+vars(pymc).pop("__getattr__", None)
+
+# Examples would depend on each number in the package, and on what else is imported: to collect the
+# numbers, all files are parsed, and all that is loaded where it is used, such as JAX, is loaded.
+providers._get_local_constants = providers.Constants
 
 # Half of the time goes into graphs.  A fifth of it was spent on which line made each operation, and
 # on cycles among the millions of objects that were imported.
@@ -78,27 +96,9 @@ LONG = (
 )
 
 
-#: Set to compile the loops of all tests, as `make test-all` does.
-COMPILED = "PYMC_CORESETS_TEST_COMPILED" in os.environ
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _loops(request):
-    """Let NumPy run what is evaluated a few times, but in modules marked as `compiled`.
-
-    Without caches, loops of models that no other test has took a quarter of the time to compile.
-    """
-    if COMPILED or request.node.get_closest_marker("compiled"):
-        yield
-        return
-    mode = fused_loops.loop_mode
-
-    def by_numpy(n_given=0, *, compiled=True):
-        return mode(n_given, compiled=False)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused_loops, "loop_mode", by_numpy)
-        yield
+def pytest_configure(config):
+    # For the examples in docstrings, too, which a fixture of this file would not be.
+    config.pluginmanager.register(loops_by_numpy)
 
 
 def pytest_collection_modifyitems(items):

@@ -358,11 +358,11 @@ def half_form(matrix: Sequence[Variable], x: TensorVariable) -> TensorVariable:
 
     Examples
     --------
-    >>> import pytensor
+    >>> from pymc_coresets.reading.folding import numpy_function
     >>> A, x = pt.matrix("A"), pt.vector("x")
     >>> form = half_form([A], x)
-    >>> both = pytensor.function([A, x], [form, pt.grad(form, x)])
-    >>> both([[2.0, 1.0], [1.0, 4.0]], [1.0, 1.0])
+    >>> both = numpy_function([A, x], [form, pt.grad(form, x)])
+    >>> both(np.array([[2.0, 1.0], [1.0, 4.0]]), np.ones(2))
     [array(4.), array([3., 5.])]
     """
     return ops.checked_tensor(_half_form(is_sparse=len(matrix) > 1)(*matrix, x))

@@ -118,13 +118,13 @@ def recover(
     >>> import numpy as np, pymc as pm
     >>> from pymc_coresets import build_coreset
     >>> rng = np.random.default_rng(1)
-    >>> user = np.repeat(np.arange(2_000), 3)
-    >>> y = rng.poisson(np.exp(rng.normal(1.0, 0.5, size=2_000)[user]))
-    >>> with pm.Model(coords={"user": np.arange(2_000)}):
+    >>> user = np.repeat(np.arange(200), 3)
+    >>> y = rng.poisson(np.exp(rng.normal(1.0, 0.5, size=200)[user]))
+    >>> with pm.Model(coords={"user": np.arange(200)}):
     ...     mean, sd = pm.Normal("mean"), pm.HalfNormal("sd")
     ...     level = pm.Normal("level", mean, sd, dims="user")
     ...     seen = pm.Poisson("seen", pm.math.exp(level[user]), observed=y)
-    ...     coreset = build_coreset(random_seed=1, progressbar=False)
+    ...     coreset = build_coreset(integrate="level", random_seed=1, progressbar=False)
     >>> idata = coreset.importance_draws(random_seed=1)
     >>> few = coreset.recover(idata, levels=[0, 7], random_seed=1)
     >>> few["level"].sizes["user"], few["level"].dims

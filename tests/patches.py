@@ -130,3 +130,12 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any
 def not_independent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no draws of a known posterior serve as they are, so that chains are run."""
     monkeypatch.setattr("pymc_coresets.sampling.steps.starts._independent", lambda *_: ())
+
+
+@pytest.fixture
+def nuts_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let NumPy evaluate densities for NUTS, whose compilation takes longer than short chains."""
+    from tests.modes import PLAIN_MODE  # noqa: PLC0415 - after PyTensor is set up for tests
+
+    for module in ("steps.one_point", "sample_and_check"):
+        monkeypatch.setattr(f"pymc_coresets.sampling.{module}.density_mode", lambda: PLAIN_MODE)

@@ -292,6 +292,7 @@ def test_a_coreset_is_stored_and_checked_with_the_rows_again(coreset, model, tmp
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # of few tuning steps
+@pytest.mark.usefixtures("nuts_by_numpy")
 def test_a_coreset_is_sampled(coreset):
     idata = coreset.sample(draws=200, tune=300, chains=2, cores=1, random_seed=1, progressbar=False)
     mean, precision = posterior(DATA)

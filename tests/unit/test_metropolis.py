@@ -246,6 +246,7 @@ def test_sample_needs_no_nuts_where_the_posterior_is_known(coreset):
     np.testing.assert_allclose(idata["sample_stats"]["lp"][0, :5], expected, rtol=1e-9)
 
 
+@pytest.mark.usefixtures("nuts_by_numpy")
 @pytest.mark.parametrize("options", [{"nuts_sampler": "pymc"}, {"target_accept": 0.9}])
 def test_nuts_is_used_where_it_is_asked_for(coreset, options):
     idata = coreset.sample(draws=50, tune=50, chains=2, cores=1, **QUIET, **options)

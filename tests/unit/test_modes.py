@@ -430,6 +430,7 @@ def test_draws_without_nuts_go_from_mode_to_mode(built):
     assert check.converged
 
 
+@pytest.mark.usefixtures("nuts_by_numpy")
 def test_chains_begin_in_both_and_a_check_says_what_they_know(built):
     options = {"draws": 60, "tune": 60, "chains": 2, "cores": 1, "random_seed": 1}
     idata = built.sample(nuts_sampler="pymc", **options, **QUIET)

@@ -131,6 +131,7 @@ def test_prior_draws_have_the_prior_moments(regression):
     assert_same_normal(draw(Prior(), regression).values["beta"], np.zeros(3), np.eye(3))
 
 
+@pytest.mark.usefixtures("nuts_by_numpy")
 @pytest.mark.parametrize("sampler", ["laplace", "nuts"])
 def test_subsample_of_all_rows_is_the_posterior(regression, sampler):
     weighting = Subsample(size=N, sampler=sampler)

@@ -142,13 +142,13 @@ def test_draws_have_the_data_where_variables_are_integrated_out():
 
 def test_axes_without_names_are_numbered_as_by_pymc():
     """So that a variable with some of its dims is compared, and not left out."""
-    area = np.arange(N) // 4
-    with pm.Model(coords={"area": np.arange(10, N // 4 + 10)}) as model:
+    area = np.arange(N) // 12
+    with pm.Model(coords={"area": np.arange(10, N // 12 + 10)}) as model:
         effect = pm.Normal("effect", 0, pm.HalfNormal("sd"), dims="area")
         both = pm.math.stack([effect, 2 * effect], axis=1)
         pm.Deterministic("both", both, dims=("area", None))
         pm.Normal("y", effect[area], 1.0, observed=Y)
-    coreset = build_coreset(model, **QUIET)
+    coreset = build_coreset(model, integrate="effect", **QUIET)
     assert coreset.loglikelihood.observations.integrated == ("effect",)
     ours = coreset.recover(coreset.importance_draws(100, random_seed=1), random_seed=1)
     options = {"draws": 20, "tune": 0, "chains": 1, "compute_convergence_checks": False}

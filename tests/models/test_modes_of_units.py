@@ -275,9 +275,9 @@ def test_exact_is_said_only_if_nodes_are():
 
 
 def test_nodes_suit_units_that_alone_see_a_variable():
-    """Two units of 3,000 have effects with heavy tails: a sample at random has none of them."""
-    n, rng = 3_000, np.random.default_rng(3)
-    x, rare = rng.normal(size=n), np.isin(np.arange(n), [700, 1_500])
+    """Two units of 1,200 have effects with heavy tails: a sample at random has none of them."""
+    n, rng = 1_200, np.random.default_rng(3)
+    x, rare = rng.normal(size=n), np.isin(np.arange(n), [364, 804])
     size = np.where(rare, 3, 40)
     y = rng.binomial(size, np.where(rare, 0.9, expit(0.5 * x + rng.normal(0, 0.3, n))))
     with pm.Model() as model:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pymc as pm
-import statsmodels.api as sm
 from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import norm
@@ -103,6 +102,8 @@ def flights(n_obs: int, n_test: int, *, rng: np.random.Generator) -> DataSet:
 
 def fair(*, rng: np.random.Generator) -> DataSet:
     """Read statsmodels' `fair`; y says whether there was an affair.  A tenth is the test set."""
+    import statsmodels.api as sm  # noqa: PLC0415 - a second, which other data do without
+
     table: pd.DataFrame = sm.datasets.fair.load_pandas().data
     table = table.iloc[rng.permutation(len(table))]
     covariates = table.drop(columns="affairs")

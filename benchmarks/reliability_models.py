@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import bambi
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -275,6 +274,8 @@ def by_bambi(formula: str, family: str, rng: np.random.Generator, n: int) -> pm.
         frame["y"] = eta + rng.standard_t(4, size=n)
     frame["g"] = [f"g{i}" for i in group]
     link = {"link": "log"} if family == "gamma" else {}
+    import bambi  # noqa: PLC0415 - half a second, which other models do without
+
     made = bambi.Model(formula, frame, family=family, center_predictors=False, **link)
     made.build()
     model: pm.Model = made.backend.model

@@ -96,7 +96,7 @@ def reduced(sampler: CoresetSampler, rows: Rows, size: int, rng: np.random.Gener
         key=random_key(rng),
     )  # fmt: skip
     loglik = sampler.loglik(draws, sums.candidates)
-    chosen: Solution = pursue(loglik, sums, size, tolerance=TOLERANCE, rng=rng)
+    chosen: Solution = pursue(loglik, sums, sums.total, size, tolerance=TOLERANCE, rng=rng)
     return Rows(chosen.rows.positions, chosen.weights, chosen.rows.arrays)
 
 

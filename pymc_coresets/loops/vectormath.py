@@ -399,8 +399,9 @@ def inline_fused_composite(fgraph: FunctionGraph, node: Apply) -> list[Variable]
 
 
 def _inlined(function: ps.ScalarOp) -> ps.ScalarOp:
-    is_expression = type(function) is ps.Composite
-    return _InlineComposite(function.inputs, function.outputs) if is_expression else function
+    if not isinstance(function, ps.Composite) or isinstance(function, _InlineComposite):
+        return function
+    return _InlineComposite(function.inputs, function.outputs)
 
 
 def _elementwise(function: ps.ScalarOp, inputs: Sequence[Variable]) -> list[Variable]:

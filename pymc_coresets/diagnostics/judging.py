@@ -501,6 +501,8 @@ tolerance, probes
         Number of draws of all chains.
     copied : float
         Share of the draws that equal an earlier one, but not the one before in their chain.
+    copied_where : str
+        Entry of a variable of whose draws that is the share; empty for whole draws.
     second_opinion : SecondOpinion or None
         The divergence by PyMC's own log-densities, if computed.
     modes, caveat
@@ -543,6 +545,7 @@ tolerance, probes
     sd_shift: Shift | None = None
     n_sampled: int = 4_000
     copied: float = 0.0
+    copied_where: str = ""
     second_opinion: SecondOpinion | None = None
     subject: Literal["coreset", "approximation", "polynomial"] = "coreset"
 
@@ -571,10 +574,11 @@ tolerance, probes
 
     def _foreign(self) -> Iterator[Verdict]:
         if self.copied > MOST_COPIED:
+            of = f" of {self.copied_where}" if self.copied_where else ""
             yield Verdict.starting(
                 Level.UNUSABLE,
                 Reason.COPIED,
-                f"{self.copied:.0%} of the draws are copies of others, so R-hat and effective "
+                f"{self.copied:.0%} of the draws{of} are copies of others, so R-hat and effective "
                 "sample sizes mean nothing. Pass the draws as the sampler returned them.",
             )
         yield from super()._foreign()

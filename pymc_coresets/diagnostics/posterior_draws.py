@@ -1,10 +1,11 @@
 """The draws of a posterior by chains: which there are, how well they agree, what weights move."""
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -271,27 +272,35 @@ class Chains:
         return ""
 
     @cached_property
-    def copied(self) -> float:
+    def copies(self) -> "Copies":
         """Share of the draws that equal an earlier one, but not the one before in their chain.
 
-        Those of Markov chains of continuous variables never return to a point exactly.
+        Of all variables together, or of an entry of one of them if more of its draws do.  Those of
+        Markov chains of continuous variables never return to a point exactly.
         """
         moved = np.zeros((self.n_chains, self.n_draws), dtype=bool)
         moved[:, 0] = True
-        hashes = []
+        hashes, found = [], [Copies(0.0)]
         for name, variable in self._judged.items():
             if variable.dtype.kind == "f" and self._is_free(name):
                 draws = _by_entry(variable)
                 moved[:, 1:] |= (draws[:, 1:] != draws[:, :-1]).any(axis=2)
                 hashes.append([hash(draw.tobytes()) for draw in draws.reshape(moved.size, -1)])
+                indices = np.ndindex(variable.shape[2:])
+                found.append(copies_among(draws, [entry_name(name, i) for i in indices]))
         if not hashes:
-            return 0.0
+            return found[0]
         distinct = {
             of_draw
             for of_draw, is_new in zip(zip(*hashes, strict=True), moved.ravel(), strict=True)
             if is_new
         }
-        return 1.0 - len(distinct) / int(moved.sum())
+        return max(Copies(1.0 - len(distinct) / int(moved.sum())), *found, key=lambda c: c.share)
+
+    @property
+    def copied(self) -> float:
+        """The share of `copies`."""
+        return self.copies.share
 
     @property
     def n_divergences(self) -> int | None:
@@ -362,6 +371,57 @@ class Chains:
                 shifts.append(Shift(entry_name(name, index), float(change.mean()), error))
         of_mean, of_sd = (max(each, key=lambda s: abs(s.size), default=None) for each in found)
         return of_mean, of_sd
+
+
+class Copies(NamedTuple):
+    """Share of draws that equal earlier ones, and of which variable; empty for all together."""
+
+    share: float
+    where: str = ""
+
+
+def copies_among(draws: Floats, names: Sequence[str]) -> Copies:
+    """Return the largest share of copies among the draws of an entry.
+
+    Parameters
+    ----------
+    draws : ndarray of shape (n_chains, n_draws, n_entries)
+        Of continuous variables.
+    names : sequence of str
+        Of the entries.
+
+    Notes
+    -----
+    A draw that equals the one before it in its chain is one that a sampler did not accept.  The
+    smallest and the largest value may be borders of the support, to which others are rounded.
+    If all are rounded to multiples of the smallest distance d between different ones, a share of
+    n d / (3 sd) at most equals others by chance, which is subtracted.
+
+    Examples
+    --------
+    >>> draws = np.random.default_rng(1).normal(size=(2, 500, 2))
+    >>> copies_among(draws, ["a", "b"]).share
+    0.0
+    >>> draws[1, :, 1] = draws[0, ::-1, 1]
+    >>> share, name = copies_among(draws, ["a", "b"])
+    >>> round(share, 1), name
+    (0.5, 'b')
+    """
+    n_chains, n_draws, n_entries = draws.shape
+    stays = np.zeros((n_chains, n_draws), dtype=bool)
+    found = [Copies(0.0)]
+    for j in range(n_entries):
+        own = draws[:, :, j]
+        stays[:, 1:] = own[:, 1:] == own[:, :-1]
+        values = np.sort(own[~stays])
+        gaps = np.diff(values)
+        equal = gaps == 0
+        if not equal.any() or equal.all():
+            continue
+        n_equal = equal[(values[1:] > values[0]) & (values[1:] < values[-1])].sum()
+        by_rounding = len(values) * gaps[~equal].min() / (3 * values.std())
+        found.append(Copies(float(n_equal / len(values) - by_rounding), names[j]))
+    return max(found, key=lambda copies: copies.share)
 
 
 def _by_entry(variable: xr.DataArray) -> Floats:

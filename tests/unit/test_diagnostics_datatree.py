@@ -376,6 +376,11 @@ def test_draws_without_chains_are_refused():
         (replace(GOOD, copied=0.04), "tolerance", "Reliable:"),
         (replace(GOOD, copied=0.25), "copied", "Not to be used: 25% of the draws are copies"),
         (
+            replace(GOOD, copied=0.25, copied_where="b[2]"),
+            "copied",
+            "Not to be used: 25% of the draws of b[2] are copies",
+        ),
+        (
             replace(GOOD, probes=Probes(constant="mu")),
             "constant",
             "Not to be used: mu is the same in",
@@ -586,6 +591,26 @@ def test_a_certificate_and_a_check_judge_alike():
 def test_copies_are_draws_that_return(rng, change, copied):
     draws = change(rng.normal(size=(4, 1_000)))
     assert Chains(xr.Dataset({"theta": (DIMS, draws)})).copied == pytest.approx(copied)
+
+
+@pytest.mark.parametrize(
+    ("change", "share"),
+    [
+        (lambda x: x, 0.0),
+        (lambda x: x[[0, 0, 2, 3]], 0.25),
+        (lambda x: np.concatenate([x[:, :500], x[:, 499::-1]], axis=1), 0.5),
+        (lambda x: np.repeat(x[:, ::5], 5, axis=1), 0.0),  # a step that does not accept
+        (lambda x: x.round(2), 0.0),
+        (lambda x: (1e3 + x).astype(np.float32), 0.0),
+        (lambda x: x.clip(-1, 1), 0.0),  # the border of a support
+    ],
+)
+def test_copies_of_one_entry_are_found(rng, change, share):
+    draws = rng.normal(size=(2, 4, 1_000))
+    both = np.stack([draws[0], change(draws[1])], axis=2)
+    copies = Chains(xr.Dataset({"b": ((*DIMS, "k"), both)})).copies
+    assert copies.share == pytest.approx(share, abs=0.01)
+    assert copies.where == ("b[1]" if share else "")
 
 
 @pytest.mark.parametrize(("location", "is_coarse"), [(0.0, False), (1e4, False), (1e6, True)])

@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy import stats
@@ -333,7 +333,20 @@ def in_halves(points: Floats) -> Floats:
     return points[0, : 2 * half].reshape(2, half, -1)
 
 
-def size_by_values(x: Floats, center: Floats, log_density: OfPoints, move: Move | Stretch) -> float:
+class Change(Protocol):
+    """A one-to-one change of points, by an amount."""
+
+    def amounts(self) -> Floats:
+        """Return amounts a that change a distribution noticeably."""
+
+    def inverse(self, a: float) -> float:
+        """Return the amount that moves points back."""
+
+    def of(self, x: Floats, a: float) -> tuple[Floats, float]:
+        """Return moved points (n_points, n_dims), and the logarithm of the Jacobian determinant."""
+
+
+def size_by_values(x: Floats, center: Floats, log_density: OfPoints, move: Change) -> float:
     """Compare draws with a density by its values there, and at moved draws.
 
     Where the density has jumps, Stein's identities do not hold, but this one does.
@@ -345,7 +358,8 @@ def size_by_values(x: Floats, center: Floats, log_density: OfPoints, move: Move 
     center : ndarray of shape (n_dims,)
         Subtracted before points are moved.
     log_density : callable
-    move : Move
+    move : Change
+        Such as a `Move`.
 
     Returns
     -------

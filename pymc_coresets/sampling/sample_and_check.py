@@ -53,6 +53,7 @@ from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.sampling.probing import Probing, compared
 from pymc_coresets.sampling.steps import nuts
 from pymc_coresets.sampling.units.recovery import with_local
+from pymc_coresets.sampling.units.stored_draws import StoredUnits, judged_units
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -191,7 +192,8 @@ def check(
     Parameters
     ----------
     idata : xarray.DataTree
-        Draws of the approximate posterior, from `sample` or `pm.sample`.
+        Draws of the approximate posterior, from `sample` or `pm.sample`.  Those of variables that
+        were integrated out are compared with their densities, if there are draws of all levels.
     draws : int, optional
         Evaluate exactly this many draws, evenly spread over the chains.  By default 400 are enough
         if the divergence plus two standard errors is within the tolerance, an error once in forty
@@ -269,7 +271,23 @@ def _checked(result: HasApproximatePosterior, idata: xr.DataTree, draws: int | N
     )
     if 0 < own.n_in_memory <= 1_000_000:
         found = replace(found, second_opinion=_opinion_at_few(result, *evaluated[0]))
+    found = _with_units(found, judged_units(own.parts[0], chains.posterior))
     return found if own.modes is None else replace(found, modes=own.modes.seen_in(idata))
+
+
+def _with_units(found: Check, units: StoredUnits | None) -> Check:
+    """Add what is most wrong with draws of units' variables, if that is worse than others'."""
+    if units is None:
+        return found
+    if units.copies.share > found.copied:
+        share, where = units.copies
+        found = replace(found, copied=share, copied_where=where)
+    probes, own = found.probes, units.deviation
+    if units.constant and not probes.constant:
+        probes = replace(probes, constant=units.constant)
+    if own.size / own.limit > probes.misfit / probes.misfit_limit:
+        probes = replace(probes, misfit=own.size, misfit_limit=own.limit, misfit_where=own.where)
+    return replace(found, probes=probes)
 
 
 def _opinion_at_few(

@@ -23,6 +23,7 @@ STREAMS = "tests/statistical/test_streams.py"
 UNITS = "tests/models/test_units.py"
 MODES_OF_UNITS = "tests/models/test_modes_of_units.py"
 WALKS_OF_UNITS = "tests/models/test_walks_of_units.py"
+STORED_DRAWS = "tests/statistical/test_stored_draws.py"
 RECOVERY = "tests/statistical/test_recovery.py"
 UNITS_OF_CORESETS = "tests/statistical/test_units_of_coresets.py"
 GROWN_UNITS = "tests/statistical/test_units_that_grow.py"
@@ -181,6 +182,7 @@ TESTS = {
     "diagnostics/known_posterior": unit("importance", "modes", "symmetries"),
     "diagnostics/lines": unit("lines", "probing"),
     "diagnostics/stein": unit("stein", "probing"),
+    "diagnostics/stein_of_units": (*unit("stein_of_units"), STORED_DRAWS),
     "diagnostics/short_chains": unit("many_chains"),
     "diagnostics/importance": unit("importance", "diagnostics_datatree"),
     "growth/streams": (STREAMS,),
@@ -240,6 +242,7 @@ TESTS = {
     "sampling/units/conditionals": (RECOVERY, WALKS_OF_UNITS, UNITS_OF_CORESETS),
     "sampling/units/frames": unit("frames"),
     "sampling/units/regressions": unit("frames"),
+    "sampling/units/stored_draws": (STORED_DRAWS,),
     "sampling/probing": unit("probing"),
     "sampling/certified_draws/around_mode": unit("around_mode"),
     "sampling/sample_and_check": (APPROXIMATE,),

@@ -18,7 +18,7 @@ from pymc_coresets.diagnostics.importance import (
 from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES, NOT_SOUGHT, SeenModes
 from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
 from pymc_coresets.diagnostics.posterior_draws import Shift
-from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict
+from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict, doubts_of_levels
 from pymc_coresets.display import as_html, as_text
 
 TOLERANCE = 0.01
@@ -510,6 +510,8 @@ tolerance, probes
     subject : {"coreset", "approximation", "polynomial"}
         The sampled distribution. Independent draws of an approximation, as in
         `check_approximation`, need no convergence, only a sufficient number.
+    unreliable : str
+        Levels whose own variables could not be drawn reliably, with a remedy.
 
     Notes
     -----
@@ -521,7 +523,8 @@ tolerance, probes
        the weight, and no number can be trusted: not to be used.
     3. Chains that have not converged, by PyMC's limits, cannot be judged: not to be used.
     4. Draws are doubtful whatever the numbers are if NUTS often diverged, if they did not visit a
-       mode that a search found, if an error is unknown, or if lines show a tail beyond them.
+       mode that a search found, if an error is unknown, if lines show a tail beyond them, or if
+       variables that were integrated out could not be drawn reliably at some levels.
     5. A symmetrised KL divergence within the tolerance makes the draws reliable *as they are*;
        otherwise Pareto k-hat and the effective sample size decide whether *re-weighting* reaches
        the full posterior.
@@ -548,6 +551,7 @@ tolerance, probes
     copied_where: str = ""
     second_opinion: SecondOpinion | None = None
     subject: Literal["coreset", "approximation", "polynomial"] = "coreset"
+    unreliable: str = ""
 
     _of_independent_draws = False
 
@@ -616,7 +620,7 @@ tolerance, probes
             )
 
     def doubts(self) -> Iterator[Verdict]:
-        """See `Certificate`; and divergences of NUTS."""
+        """See `Certificate`; divergences of NUTS, and levels with unreliable draws."""
         if self._often_diverges:
             yield Verdict.starting(
                 Level.DOUBTFUL,
@@ -626,6 +630,7 @@ tolerance, probes
                 "Reparametrise the model (for hierarchies, non-centred), or raise target_accept.",
             )
         yield from super().doubts()
+        yield from doubts_of_levels(self.unreliable)
 
     @property
     def _often_diverges(self) -> bool:

@@ -18,6 +18,8 @@ from pymc_coresets.exceptions import InvalidDataError
 SAMPLE_DIMS = ("chain", "draw")
 RESAMPLED = "resampling"
 """Attribute of draws that were resampled by their importance weights."""
+UNRELIABLE = "unreliable"
+"""Attribute of draws: the levels whose own variables could not be drawn reliably, in words."""
 
 
 def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:

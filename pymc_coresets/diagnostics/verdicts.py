@@ -1,6 +1,6 @@
 """What a verdict is: how far draws can be trusted, and why."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum, auto
 from typing import Any, Self
@@ -74,6 +74,7 @@ class Reason(StrEnum):
     UNSEEN_MODE = auto()  # draws missed a mode
     CAVEAT = auto()  # an error is unknown
     TAIL = auto()  # the full posterior reaches further
+    LEVELS = auto()  # draws of variables that were integrated out are not those of some levels
     DIVERGENCES = auto()  # NUTS does not enter a part of the posterior
     UNFINISHED = auto()  # time was used up before draws were checked and corrected
     UNCONVERGED = auto()  # the chains have not converged
@@ -154,3 +155,20 @@ class Verdict:
         return self.text
 
     __repr__ = __str__
+
+
+def doubts_of_levels(unreliable: str) -> Iterator[Verdict]:
+    """Return the doubt about levels whose own variables could not be drawn, if there are any.
+
+    Parameters
+    ----------
+    unreliable : str
+        These levels, with a remedy; empty if there are none.
+
+    Examples
+    --------
+    >>> list(doubts_of_levels("draws of 'effect' are not reliable at level 'b'."))
+    [Doubtful: draws of 'effect' are not reliable at level 'b'.]
+    """
+    if unreliable:
+        yield Verdict.starting(Level.DOUBTFUL, Reason.LEVELS, unreliable)

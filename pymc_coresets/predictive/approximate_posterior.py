@@ -14,8 +14,8 @@ from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, enough_for
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes
-from pymc_coresets.diagnostics.posterior_draws import Chains, draws_tree
-from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict
+from pymc_coresets.diagnostics.posterior_draws import UNRELIABLE, Chains, draws_tree
+from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict, doubts_of_levels
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -144,6 +144,7 @@ class ApproximatePosterior:
             yield from known.doubts()
         elif self.caveat:
             yield Verdict.starting(Level.DOUBTFUL, Reason.CAVEAT, self.caveat)
+        yield from doubts_of_levels(idata["posterior"].attrs.get(UNRELIABLE, ""))
 
     def evaluated(
         self, chains: Chains, ess: float = math.inf, *, exactly: bool = False

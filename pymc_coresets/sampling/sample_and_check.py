@@ -30,6 +30,7 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import (
     SAMPLE_DIMS,
+    UNRELIABLE,
     Chains,
     draws_tree,
     evenly,
@@ -268,6 +269,7 @@ def _checked(result: HasApproximatePosterior, idata: xr.DataTree, draws: int | N
         probes=probes,
         caveat=own.caveat or chains.too_coarse,
         node_error=own.parts[0].node_error,
+        unreliable=chains.posterior.attrs.get(UNRELIABLE, ""),
     )
     if 0 < own.n_in_memory <= 1_000_000:
         found = replace(found, second_opinion=_opinion_at_few(result, *evaluated[0]))

@@ -189,6 +189,16 @@ PLANTED = [
         ("left / self.root[j, j, :, None, mode]", "left"),
     ),
     *plant(
+        "sampling/units/chains.py",
+        ("- (1 - masses.cumsum(axis=0)) / weights", "- (1 - masses.cumsum(axis=0))"),
+        ("np.maximum(needed, before), needed)", "needed, needed)"),
+    ),
+    *plant(
+        "sampling/units/histograms.py",
+        ("np.log(_SHARE) + own", "own"),
+        ("np.log(mass / steps)", "np.log(mass)"),
+    ),
+    *plant(
         "sampling/units/regressions.py",
         ("self.which[self.n_fitted :]", "self.which[: self.n_fitted]"),
     ),

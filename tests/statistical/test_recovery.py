@@ -12,6 +12,7 @@ from scipy.special import ndtri
 from scipy.stats import gamma, kstest, logistic, norm, t
 
 from pymc_coresets import build_coreset
+from pymc_coresets.diagnostics.verdicts import Level, Reason
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.placement import Placement
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -365,3 +366,71 @@ def test_variables_of_several_modes_visit_each_as_often_as_they_should():
     assert (errors < 4.5 * np.sqrt(shares[1] * (1 - shares[1]) / n) + 1e-3).all()
     scores = (found - np.take_along_axis(means, own, axis=0)) / (width * sd / np.hypot(width, sd))
     assert kstest(scores.ravel(), "norm").pvalue > 1e-3
+
+
+def test_variables_of_more_modes_than_have_nodes_are_drawn_from_all_of_them():
+    """Rows of a Cauchy distribution, far apart: its density has a lobe at each; by a grid."""
+    rng, n, n_each = np.random.default_rng(11), 4_000, 8
+    y = rng.normal(0.0, 9.0, size=(N_LEVELS, n_each))
+    with pm.Model() as model:
+        z = pm.Normal("z", pm.Normal("mean"), 6.0, shape=N_LEVELS)
+        of_row = np.repeat(np.arange(N_LEVELS), n_each)
+        pm.StudentT("y", nu=1, mu=z[of_row], sigma=0.3, observed=y.ravel())
+    loglik = LogLikelihood(nodes_at(read(model, "z"), 9, n_modes=4))
+    mean = 0.5 * rng.normal(size=n)
+    found = drawn(loglik, mean=mean)[..., 0]
+    grid = np.linspace(-45.0, 45.0, 18_001)
+    for own, rows in zip(found.T, y, strict=True):
+        logs = t(1).logpdf((rows[:, None] - grid) / 0.3).sum(axis=0) - np.square(grid / 6) / 2
+        tilted = np.exp(logs - logs.max() + grid * np.linspace(-2, 2, 41)[:, None] / 36)
+        below = np.cumsum(tilted, axis=1)
+        below /= below[:, -1:]
+        # The density depends on the mean by a factor exp(z mean / 36).
+        low = np.interp(mean, np.linspace(-2, 2, 41), np.arange(41.0))
+        at = np.clip(np.searchsorted(grid, own), 0, len(grid) - 1)
+        first = np.clip(low.astype(int), 0, 39)
+        p = below[first, at] * (first + 1 - low) + below[first + 1, at] * (low - first)
+        require_uniform(p[:, None])
+
+
+# -- levels that cannot be drawn -------------------------------------------------------------------
+
+
+@pytest.fixture
+def out_of_reach(monkeypatch):
+    """The first two levels of each call are said not to have had enough proposals."""
+    known = Conditionals.drawn
+
+    def drawn_in_part(self, rows, rng, show=lambda _: None):
+        found = known(self, rows, rng, show)
+        found.enough[:2] = False
+        return found
+
+    monkeypatch.setattr(Conditionals, "drawn", drawn_in_part)
+
+
+@pytest.mark.usefixtures("out_of_reach")
+def test_levels_that_are_not_reliable_make_draws_doubtful(ordered, tmp_path):
+    with warned("['z']", "2 levels (u0, u1)"):
+        found = ordered.sample(random_seed=1, progressbar=False)
+    found.to_netcdf(tmp_path / "draws.nc")
+    with xr.open_datatree(tmp_path / "draws.nc") as read_again:
+        for draws in (found, read_again.load()):
+            verdict = ordered.check(draws).verdict
+            assert (verdict.level, verdict.reason) == (Level.DOUBTFUL, Reason.LEVELS)
+            assert "u0, u1" in verdict.text
+    weighed = ordered.reweight(found, random_seed=1)["posterior"].attrs
+    assert (weighed["level"], weighed["reason"]) == (Level.DOUBTFUL, Reason.LEVELS)
+
+
+@pytest.mark.usefixtures("out_of_reach")
+def test_recovered_levels_that_are_not_reliable_are_named(ordered, idata):
+    for summary in (False, True):
+        with warned("1 level (u7)"):
+            found = ordered.recover(idata, levels=["u7"], summary=summary, random_seed=1)
+        assert "u7" in found.attrs["unreliable"]
+
+
+def test_draws_that_are_reliable_say_nothing_of_levels(ordered, idata):
+    assert "unreliable" not in idata["posterior"].attrs
+    assert ordered.check(idata).reliable

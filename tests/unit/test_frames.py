@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from pymc_coresets.sampling.units.chains import LocalChains, student, student_log_density
+from pymc_coresets.sampling.units.chains import (
+    LOG_PEAK,
+    LocalChains,
+    needed_lengths,
+    student,
+    student_log_density,
+)
 from pymc_coresets.sampling.units.frames import Frames
 from pymc_coresets.sampling.units.regressions import HELD_OUT, linear_and_quadratic
 
@@ -74,23 +80,59 @@ def test_proposals_around_modes_have_the_density_of_their_mixture(frames, n_mode
     scores = np.linalg.solve(root, z - mode[:, None])
     log_p = norm.logpdf(scores).sum(axis=0) - np.log(np.linalg.det(root))
     whole = np.logaddexp.reduce(one.height[0, :, 0])
-    constant = Q * t(8).logpdf(0) + np.log(1 / n_modes) - whole
-    weights = np.exp(log_p - log_q - constant)
+    weights = np.exp(log_p - log_q + whole)
     error = weights.std() / np.sqrt(len(weights))
     assert abs(weights.mean() - 1) < 4 * error < 0.05
 
 
-def test_chains_are_as_long_as_the_largest_weight_says():
-    rng, n = np.random.default_rng(3), 4_000
-    chains, every, n_proposals = LocalChains(1, n, 2), np.arange(n), 3
-    x = student((1, n, n_proposals, 2), rng)
-    logs = norm.logpdf(x[0], scale=[1.0, 0.6]) - student_log_density(x)
-    chains.move(every, np.arange(2), x, logs, rng)
-    chains.judge(np.arange(2), logs)
-    # A normal distribution has 1.06 times the density of a t distribution; a narrow one, 1.7 times.
-    worst = [np.exp(norm.logpdf(y, scale=s) - t(8).logpdf(y)) for y, s in ((1.0, 1.0), (0.0, 0.6))]
-    needed = np.ceil(4 / -np.log1p(-1 / np.array(worst)))
-    np.testing.assert_array_equal(chains.left, np.maximum(needed - n_proposals, 0))
+def distance(weights: np.ndarray, n_proposals: int) -> float:
+    """Return the distance in total variation of chains over states that are proposed equally."""
+    n = len(weights)
+    accepted = np.minimum(weights[None] / weights[:, None], 1.0) / n
+    np.fill_diagonal(accepted, 0.0)
+    step = accepted + np.diag(1 - accepted.sum(axis=1))
+    found = np.full(n, 1 / n) @ np.linalg.matrix_power(step, n_proposals - 1)
+    return np.abs(found - weights / weights.sum()).sum() / 2
+
+
+WEIGHTS = {
+    "light": np.linspace(0.8, 1.2, 200),
+    "heavy": np.random.default_rng(3).pareto(1.5, size=200) + 0.01,
+    "rare": np.append(np.random.default_rng(4).uniform(0.5, 1.5, size=199), 12.0),
+    "in halves": np.repeat([1e-6, 1.0], 100),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_chains_are_as_long_as_their_distance_says(name):
+    weights = WEIGHTS[name]
+    [needed] = needed_lengths(np.log(weights)[:, None]).astype(int)
+    assert distance(weights, needed) < 2.2e-3  # weights of a class differ by an eighth
+    assert needed == 1 or distance(weights, int(0.8 * needed)) > 1.5e-3
+
+
+def test_mass_that_is_rarely_proposed_makes_chains_long():
+    """One of 4,000 proposals has a twentieth of the mass: a weight of 200."""
+    logs = np.zeros((4_000, 2))
+    logs[17, 1] = np.log(4_000 * 0.05 / 0.95)
+    needed = needed_lengths(logs)
+    assert needed[0] == 1
+    assert needed[1] == pytest.approx(np.log(0.05 / 2e-3) * 200, rel=0.02)
+
+
+def test_of_several_rounds_that_one_counts_which_met_rare_mass():
+    chains, units = LocalChains(1, 1_000, 1), np.arange(1)
+    logs = np.zeros((1_000, 4, 1))
+    logs[3, 2] = np.log(4_000 * 0.05)
+    chains.judge(units, logs)
+    needed = chains.left[0] + 4
+    chains.judge(units, np.zeros((1_000, 32, 1)))
+    assert needed > 500
+    assert chains.left[0] == needed - 36
+
+
+def test_densities_of_proposals_have_a_mass_of_one():
+    assert pytest.approx(t(8).logpdf(0.0)) == LOG_PEAK
 
 
 def test_no_chain_is_long_enough_without_a_density():

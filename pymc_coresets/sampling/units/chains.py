@@ -2,12 +2,19 @@
 
 import numpy as np
 from numba import njit
+from scipy.special import gammaln
+
+from pymc_coresets.loops.vectormath import vector_exp
 
 _FREEDOM = 8.0  # degrees, of proposals
-#: Nats by which a chain is closer to its distribution than its first proposal, at least.
-_CLOSER = 4.0
-#: Share of the proposals whose weights may be larger than those that decide on the length.
-_LARGER = 1e-3
+LOG_PEAK = gammaln((_FREEDOM + 1) / 2) - gammaln(_FREEDOM / 2) - np.log(np.pi * _FREEDOM) / 2
+"""Log-density of a t distribution of eight degrees of freedom at its mode."""
+
+#: Share of the mass of a density to which chains have not come, at most.
+_UNREACHED = 2e-3
+#: Classes of weights, by which their distribution is known: nats of each, their number, and the
+#: binary logarithm of the greatest length that is asked for.
+_NATS, _CLASSES, _LONGEST = 0.125, 128, 20
 #: Nats by which all weights of a draw are below those of others if its proposals are elsewhere, and
 #: the share of such draws that is too large.
 _BELOW, _LOST = 4.0, 5e-3
@@ -25,7 +32,7 @@ def student(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
 
 
 def student_log_density(x: np.ndarray) -> np.ndarray:
-    """Return the log-density (...,) of proposals (q, ...), up to a constant.
+    """Return the log-density (...,) of proposals (q, ...), less q times `LOG_PEAK`.
 
     Examples
     --------
@@ -92,8 +99,8 @@ class LocalChains:
     def judge(self, units: np.ndarray, log_weights: np.ndarray) -> None:
         """Tell how long chains have to be from all weights of a round of proposals.
 
-        Where the largest weight is w times their mean, a chain of n proposals is within ``(1 -
-        1/w)^n`` of its distribution, in total variation (Mengersen and Tweedie 1996).
+        See `needed_lengths`.  Of several rounds the one counts that asks for most: in others,
+        proposals may have missed what is rarely proposed.
 
         Parameters
         ----------
@@ -102,13 +109,9 @@ class LocalChains:
             Relative to constants of each draw and unit for which the mean weight of a unit varies
             little with the draw.
         """
-        n = log_weights.shape[0] * log_weights.shape[1]
-        flat = log_weights.reshape(n, -1)
-        rank = min(int(np.ceil((1 - _LARGER) * n)), n - 1)
-        largest = np.partition(flat, rank, axis=0)[rank]
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            mean = np.exp(flat - largest).mean(axis=0)
-            needed = _CLOSER / -np.log1p(-np.minimum(mean, 1 - 1e-9))
+        needed = needed_lengths(log_weights.reshape(-1, log_weights.shape[-1]))
+        before = self._needed[units]
+        needed = np.where(np.isfinite(before), np.maximum(needed, before), needed)
         largest = self._largest[:, units]
         lost = ~(largest >= np.median(largest, axis=0) - _BELOW)
         self.lost[units] = lost.mean(axis=0) > _LOST
@@ -126,6 +129,68 @@ class LocalChains:
         """The number of proposals that each unit's chains still need, (n_units,)."""
         found: np.ndarray = np.maximum(np.ceil(self._needed) - self._length, 0)
         return found
+
+
+def needed_lengths(log_weights: np.ndarray) -> np.ndarray:
+    """Return how many proposals chains need to reach all but a five-hundredth of the mass.
+
+    A chain stays where its weight is w with probability ``r(w) = E max(1 - w'/w, 0)`` over the
+    weights w' of proposals, and n proposals leave out about ``r(w)^n`` of the mass there (Liu 1996,
+    Smith and Tierney 1996).  Mass that is rarely proposed has large weights, however few.
+
+    Parameters
+    ----------
+    log_weights : ndarray of shape (n_proposals, n_units)
+        Of proposals at all draws, up to a constant for each unit.
+
+    Returns
+    -------
+    ndarray of shape (n_units,)
+        Infinite without a density.
+
+    Examples
+    --------
+    >>> float(needed_lengths(np.zeros((1_000, 1)))[0])
+    1.0
+    """
+    n, n_units = log_weights.shape
+    shares, masses = np.zeros((2, _CLASSES, n_units))
+    _add_to_classes(log_weights, log_weights.max(axis=0), shares, masses)
+    with np.errstate(all="ignore"):
+        shares, masses = shares / n, masses / n
+        masses /= masses.sum(axis=0)
+        weights = masses / shares  # relative to their mean
+        stays = 1 - shares.cumsum(axis=0) - (1 - masses.cumsum(axis=0)) / weights
+    stays = np.nan_to_num(stays).clip(0.0, 1.0)
+
+    def is_enough(length: np.ndarray) -> np.ndarray:
+        found: np.ndarray = (masses * stays**length).sum(axis=0) <= _UNREACHED
+        return found
+
+    few = np.ones(n_units)
+    many = np.where(np.isfinite(masses).all(axis=0), 2.0**_LONGEST, np.inf)
+    for _ in range(_LONGEST):
+        middle = np.floor((few + many) / 2)
+        enough = is_enough(middle)
+        few, many = np.where(enough, few, middle), np.where(enough, middle, many)
+    many = np.where(is_enough(np.ones(n_units)), 1.0, many)
+    return np.where(is_enough(many), many, np.inf)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_to_classes(
+    log_weights: np.ndarray, top: np.ndarray, numbers: np.ndarray, masses: np.ndarray
+) -> None:
+    """Add weights to their classes (n_classes, n_units), the one of the largest first."""
+    for k in range(len(log_weights)):
+        for g in range(len(top)):
+            below = top[g] - log_weights[k, g]
+            if below < _NATS * (_CLASSES - 1):
+                i = int(below / _NATS)
+                numbers[i, g] += 1.0
+                masses[i, g] += vector_exp(-below)
+            else:  # no density, too
+                numbers[-1, g] += 1.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -6,7 +6,8 @@ regressed on theta, and other draws of theta take theirs from the regression.  H
 is measured at draws that the regression has not seen; units where it is off take a table at each
 draw.  Units with equal data have tables and regressions in common.  Several numbers per unit are
 drawn by independence Metropolis-Hastings.  Their proposals come from around the mode, which is
-regressed on theta, too.
+regressed on theta, too.  So is one number of several modes, with proposals from a histogram through
+all of them: the average of its densities at some draws of theta.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from pymc_coresets.rows.memory import in_threads, numbered_units
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.units.chains import LocalChains
 from pymc_coresets.sampling.units.frames import Frames
+from pymc_coresets.sampling.units.histograms import Histograms, places_around
 from pymc_coresets.sampling.units.log_linear import (
     are_resolved,
     places_for,
@@ -275,15 +277,18 @@ class Conditionals:
         """Draw by independence Metropolis-Hastings, in rounds until weights say it is enough.
 
         Proposals are from Student t distributions around the mode and with the curvature of each
-        unit; around one of several modes at random.
+        unit; around one of several modes at random.  Those for one number of several modes are
+        mostly from histograms.
         """
         n_draws, n_units = self.draws.n_draws, len(rows)
         (frames, regressed), chains = self._frames(rows), LocalChains(self.n_dims, n_draws, n_units)
+        histograms = self._histograms(rows, frames) if self.n_dims == 1 else None
         left, n_proposals, done = np.arange(n_units), _FIRST, 0
         while left.size and done < _PROPOSALS:
             some, weights = rows.take(left), []
+            own = None if histograms is None else histograms.take(left)
             for which in self._blocks(some, np.arange(n_draws), n_proposals):
-                proposed = frames.take(which, left).proposed(n_proposals, rng)
+                proposed = frames.take(which, left).proposed(n_proposals, rng, own)
                 logs = self._log_densities(some, which)(proposed.values)
                 weights.append(logs - proposed.log_density)
                 chains.move(which, left, proposed.values, weights[-1], rng)
@@ -297,6 +302,16 @@ class Conditionals:
                 regressed[lost] = False
             n_proposals = int(chains.left[left].min(initial=_ROUND))
         return LocalDraws(np.moveaxis(chains.values, 0, -1), chains.left == 0)
+
+    def _histograms(self, rows: Rows, frames: Frames) -> Histograms:
+        """Tabulate the densities of units through all modes, at draws all over the posterior."""
+        which = spread(self.draws.n_draws, _AT_FIRST)
+        known = frames.take(which, np.arange(len(rows)))
+        places, parts = places_around(known.middle[0], known.root[0, 0]), []
+        for some in self._blocks(rows, which, len(places)):
+            z = np.ascontiguousarray(np.broadcast_to(places, (1, len(some), *places.shape)))
+            parts.append(self._log_densities(rows, some)(z))
+        return Histograms.of_tables(places, np.concatenate(parts))
 
     def _frames(self, rows: Rows) -> tuple[Frames, np.ndarray]:
         """Return where the units lie at all draws, and whether that is by regression, (n_units,).

@@ -5,14 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_coresets.sampling.units.chains import student, student_log_density
+from pymc_coresets.sampling.units.chains import LOG_PEAK, student, student_log_density
+from pymc_coresets.sampling.units.histograms import Histograms
 
 #: By how many widths a place or a width may be off, for proposals that are worth their while.
 _OFF = 0.3
 
 
 class LocalProposals(NamedTuple):
-    """Values (q, n_draws, n_proposals, n_units), and the logs of their densities, up to a constant.
+    """Values (q, n_draws, n_proposals, n_units), and the logs of their densities.
 
     The latter are relative to a unit's height: see `Frames`.
     """
@@ -95,22 +96,37 @@ class Frames:
         each = (self.middle, self.root, self.height)
         return Frames(*(a.take(draws, axis=-3).take(units, axis=-1) for a in each))
 
-    def proposed(self, n_proposals: int, rng: np.random.Generator) -> LocalProposals:
-        """Draw from t distributions along the axes, around any of the modes."""
+    def proposed(
+        self, n_proposals: int, rng: np.random.Generator, histograms: Histograms | None = None
+    ) -> LocalProposals:
+        """Draw from t distributions along the axes, around any of the modes.
+
+        Parameters
+        ----------
+        n_proposals : int
+        rng : numpy.random.Generator
+        histograms : Histograms, optional
+            Those of the only variable of each unit, of several modes: most draws are from these.
+        """
         q, n_draws, n_modes, n_units = self.middle.shape
         x = student((q, n_draws, n_proposals, n_units), rng)
+        height = np.logaddexp.reduce(self.height, axis=1)[:, None]
+        constant = q * LOG_PEAK - np.log(n_modes)
         if n_modes == 1:
             z = self._standardised_to(x, np.zeros((1, 1, 1), dtype=np.int64))
             log_density = student_log_density(x) - self._log_volume(0)
-        else:
-            z = self._standardised_to(x, rng.integers(n_modes, size=x.shape[1:]))
-            each = [
-                student_log_density(self._standardised(z, m)) - self._log_volume(m)
-                for m in range(n_modes)
-            ]
-            log_density = np.logaddexp.reduce(each)
-        whole = np.logaddexp.reduce(self.height, axis=1)[:, None]
-        return LocalProposals(z, log_density + whole)
+            return LocalProposals(z, log_density + (height + constant))
+        z = self._standardised_to(x, rng.integers(n_modes, size=x.shape[1:]))
+        if histograms is not None:
+            z = histograms.some_replaced(z[0], rng)[None]
+        each = [
+            student_log_density(self._standardised(z, m)) - self._log_volume(m)
+            for m in range(n_modes)
+        ]
+        log_density = np.logaddexp.reduce(each) + constant
+        if histograms is not None:
+            log_density = histograms.mixed(z[0], log_density)
+        return LocalProposals(z, log_density + height)
 
     def _log_volume(self, mode: int) -> np.ndarray:
         """Return the logarithm of the volume of the axes around a mode, (n_draws, 1, n_units)."""

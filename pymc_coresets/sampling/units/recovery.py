@@ -12,7 +12,7 @@ import xarray as xr
 from pytensor.graph import ancestors
 
 from pymc_coresets.deadline import forecasts_to
-from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree
+from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, UNRELIABLE, draws_tree
 from pymc_coresets.exceptions import (
     InvalidOptionError,
     OutOfTimeError,
@@ -43,6 +43,7 @@ _ENTRIES = 16
 _SHARE = 0.2
 #: Numbers from which on `sample` adds no draws: they take several times as long as the shared ones.
 _MOST = 20_000_000
+_NAMED = 5  # levels, in messages
 _LEAST_DRAWS = 100  # of each chain: fewer are not worth a word
 
 
@@ -102,16 +103,18 @@ def recover(
     -----
     CoresetWarning
         Before a result of more than a fifth of the free memory; and if the variables of some levels
-        have so many modes, or such tails, that their draws are not reliable.
+        have so many modes, or such tails, that their draws are not reliable.  The attribute
+        ``unreliable`` of the result names these levels, by which `check` calls draws doubtful.
 
     Notes
     -----
     Discrete variables are drawn in proportion to the densities of all their values.  A single
     continuous one is drawn by the inverse of its distribution function, from the log-density at 40
     places; quantiles are regressed on theta where that is off by less than 0.02 of their normal
-    scores at draws that the regression has not seen.  Several are drawn by independence
-    Metropolis-Hastings, by proposals from Student t distributions of eight degrees of freedom: at
-    least 12, and four times as many as the largest weight is above their mean.
+    scores at draws that the regression has not seen.  Several, and one of several modes, are drawn
+    by independence Metropolis-Hastings, until chains have come to 99.8 % of the mass, by the
+    weights of all proposals.  These are from Student t distributions of eight degrees of freedom,
+    and for one variable of several modes mostly from a histogram through all of them.
 
     Examples
     --------
@@ -170,7 +173,9 @@ def recover(
         for start in range(0, max(len(which), 1), n_levels):
             drawn = local.drawn(posterior, names, which[start : start + n_levels], rng, bar)
             parts.append(_summarised(drawn) if summary else drawn)
-    local.warn_of_unreliable()
+    if unreliable := local.unreliable:
+        warn_user(f"{unreliable[0].upper()}{unreliable[1:]}")
+        parts[0].attrs[UNRELIABLE] = unreliable
     if not summary:
         return parts[0]
     joined = [xr.concat([part[n] for part in parts], dim=local.level_dim(n)) for n in names]
@@ -251,7 +256,8 @@ def completed(
     if set(observations.integrated) <= set(posterior.data_vars):
         return idata
     found = recover(result, idata, random_seed=rng, progressbar=progressbar)
-    return idata.assign(posterior=xr.DataTree(posterior.merge(found, compat="override")))
+    merged = posterior.merge(found, compat="override").assign_attrs(posterior.attrs | found.attrs)
+    return idata.assign(posterior=xr.DataTree(merged))
 
 
 class _LocalVariables:
@@ -263,7 +269,7 @@ class _LocalVariables:
         self.factor = self.source.factor
         self.model: pm.Model = self.source.rows.snapshot.whole
         self._compiled: dict[tuple[str, ...], Callable[..., list[np.ndarray]]] = {}
-        self._n_unreliable = 0
+        self._unreliable: list[int] = []
 
     @cached_property
     def space(self) -> Unconstrained:
@@ -311,14 +317,18 @@ class _LocalVariables:
 
         return [n for n, values in zip(self.names, found, strict=True) if stays(n, values)]
 
+    @cached_property
+    def _labels(self) -> Sequence[object]:
+        """Labels of all levels, or their numbers if the dimension has none."""
+        labels, numbers = labels_of(self.model), range(self.factor.n_levels)
+        return next((labels[d] for d in self.observations.dims if d in labels), numbers)
+
     def numbers_of(self, levels: Sequence[object] | None) -> np.ndarray:
         """Return the numbers of levels, given their labels."""
         if levels is None:
             return self.levels
-        labels, numbers = labels_of(self.model), range(self.factor.n_levels)
-        every = next((labels[d] for d in self.observations.dims if d in labels), numbers)
         has = set(self.levels.tolist())
-        known = {label: i for i, label in enumerate(every) if i in has}
+        known = {label: i for i, label in enumerate(self._labels) if i in has}
         missing = [level for level in levels if level not in known]
         if missing:
             raise InvalidOptionError(
@@ -381,7 +391,7 @@ class _LocalVariables:
         rows = self.source.rows_of(self.observations, which)
         seen = rows.unit_rows.sizes > 0
         drawn = Conditionals(self.loglik, draws).drawn(rows.take(seen), rng, show)
-        self._n_unreliable += int((~drawn.enough).sum())
+        self._unreliable += which[seen][~drawn.enough].tolist()
         if seen.all():
             return drawn.values
         flat = np.empty((draws.n_draws, len(which), self.factor.n_dims))
@@ -391,14 +401,18 @@ class _LocalVariables:
         show(int((~seen).sum()))
         return flat
 
-    def warn_of_unreliable(self) -> None:
-        """Warn if proposals were too few for some levels."""
-        if self._n_unreliable:
-            warn_user(
-                f"Draws of {list(self.factor.names)!r} are not reliable at {self._n_unreliable:,} "
-                "levels, where their density has several modes or heavy tails: keep them as "
-                f"parameters ({self.source.options_to_keep}) if these levels matter."
-            )
+    @property
+    def unreliable(self) -> str:
+        """The levels where proposals were too few, if any, with a remedy."""
+        if not (levels := [self._labels[i] for i in self._unreliable]):
+            return ""
+        named = ", ".join(map(str, levels[:_NAMED])) + (", ..." if len(levels) > _NAMED else "")
+        return (
+            f"draws of {list(self.factor.names)!r} are not reliable at {len(levels):,} "
+            f"level{'s' * (len(levels) > 1)} ({named}), where their density has several modes or "
+            f"heavy tails. Keep them as parameters ({self.source.options_to_keep}) if these levels "
+            "matter."
+        )
 
     def _to_own_scale(
         self, which: np.ndarray, names: Sequence[str]

@@ -11,7 +11,7 @@ import xarray as xr
 from scipy.special import ndtri
 from scipy.stats import gamma, kstest, logistic, norm, t
 
-from pymc_coresets import build_coreset
+from pymc_coresets import build_coreset, sample
 from pymc_coresets.diagnostics.verdicts import Level, Reason
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.placement import Placement
@@ -288,14 +288,18 @@ OWN = np.random.default_rng(5).normal(20.0, 0.45, size=MANY)
 Y = OWN[ORDER][OF_ROW] + 0.1 * np.random.default_rng(6).normal(size=OF_ROW.size)
 
 
-@pytest.fixture(scope="module")
-def ordered():
-    """A coreset whose rows see the entries of a variable in another order."""
-    with pm.Model(coords={"user": [f"u{i}" for i in range(MANY)]}):
+def in_another_order() -> pm.Model:
+    with pm.Model(coords={"user": [f"u{i}" for i in range(MANY)]}) as model:
         mean, sd = pm.Normal("mean", 20.0, 5.0), pm.HalfNormal("sd")
         z = pm.Normal("z", mean, sd, dims="user")
         pm.Normal("y", z[ORDER][OF_ROW], 0.1, observed=Y)
-        return build_coreset(integrate="z", random_seed=1, progressbar=False)
+    return model
+
+
+@pytest.fixture(scope="module")
+def ordered():
+    """A coreset whose rows see the entries of a variable in another order."""
+    return build_coreset(in_another_order(), integrate="z", random_seed=1, progressbar=False)
 
 
 @pytest.fixture(scope="module")
@@ -421,6 +425,13 @@ def test_levels_that_are_not_reliable_make_draws_doubtful(ordered, tmp_path):
             assert "u0, u1" in verdict.text
     weighed = ordered.reweight(found, random_seed=1)["posterior"].attrs
     assert (weighed["level"], weighed["reason"]) == (Level.DOUBTFUL, Reason.LEVELS)
+
+
+@pytest.mark.usefixtures("out_of_reach")
+def test_one_call_says_which_levels_are_not_reliable():
+    with warned("u0, u1"):  # twice, with the draws and with the verdict
+        found = sample(in_another_order(), integrate="z", random_seed=1, progressbar=False)
+    assert (found.attrs["level"], found.attrs["reason"]) == (Level.DOUBTFUL, Reason.LEVELS)
 
 
 @pytest.mark.usefixtures("out_of_reach")

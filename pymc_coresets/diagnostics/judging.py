@@ -374,6 +374,13 @@ class Certificate:
                 f"the full posterior has {self.modes.n_modes} modes. None of these draws visited "
                 f"the one {self.modes.listed(self.modes.unseen)}. {BETWEEN_MODES}",
             )
+        if self.probes.unseen:
+            yield doubtful(
+                Reason.UNSEEN_MODE,
+                f"the {self._words.posterior} has several modes, such as one far away along "
+                f"{self.probes.unseen_where}, and these draws lack {self.probes.unseen:.1%} of its "
+                "mass. NUTS hardly moves from one to another: sample longer, in more chains.",
+            )
         if self.caveat:
             yield doubtful(Reason.CAVEAT, self.caveat)
         if self.probes.most > self.tolerance:
@@ -523,8 +530,9 @@ tolerance, probes
        the weight, and no number can be trusted: not to be used.
     3. Chains that have not converged, by PyMC's limits, cannot be judged: not to be used.
     4. Draws are doubtful whatever the numbers are if NUTS often diverged, if they did not visit a
-       mode that a search found, if an error is unknown, if lines show a tail beyond them, or if
-       variables that were integrated out could not be drawn reliably at some levels.
+       mode that a search found, or too rarely those that lines show, if an error is unknown, if
+       lines show a tail beyond them, or if variables that were integrated out could not be drawn
+       reliably at some levels.
     5. A symmetrised KL divergence within the tolerance makes the draws reliable *as they are*;
        otherwise Pareto k-hat and the effective sample size decide whether *re-weighting* reaches
        the full posterior.

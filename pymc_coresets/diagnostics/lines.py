@@ -268,6 +268,11 @@ class Probes:
         What it may be.
     misfit_where : str
         The coordinate where; empty for all together.
+    unseen : float
+        Share of the mass of the density, beyond dips of it, that the draws lack; 0 if it is not
+        noticeable.
+    unseen_where : str
+        The coordinate along which they lack most of it.
     constant : str
         A coordinate that is the same in all draws; empty if there is none.
     is_done : bool
@@ -291,6 +296,8 @@ class Probes:
     misfit: float = 0.0
     misfit_limit: float = math.inf
     misfit_where: str = ""
+    unseen: float = 0.0
+    unseen_where: str = ""
     constant: str = ""
     is_done: bool = True
 

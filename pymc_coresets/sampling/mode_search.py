@@ -33,6 +33,8 @@ MOST_SEARCHED = 24
 _NEAREST = 8
 #: Number of searches that step together.
 _TOGETHER = 64
+#: Standard deviations from a mode at which the density is looked at along each coordinate.
+_OUTWARDS = np.array([3.5, 6.0, 10.0, 17.0, 29.0, 50.0])
 #: Steps of searches that have ended at no mode, and about how many gradients each of them may take
 #: along a ridge.
 _MOST_STEPS, _ON_RIDGES = 2_000, 500
@@ -334,6 +336,49 @@ def starting_points(
     around = space.start + rng.uniform(-1.0, 1.0, (4, space.n_dims))
     of_prior = prior_draws(space, 48, rng=rng)
     return highest(density, of_prior, 6, 6), highest(density, around, 0, 4)
+
+
+def starts_beyond_dips(density: Density, around: Normal) -> np.ndarray:
+    """Return points beyond dips of the density along each coordinate, (n_starts, n_dims).
+
+    The other coordinates move as they go with it around the mode.  A mode of one coordinate alone,
+    such as that of a level with few rows, is met by no start in which all coordinates move.
+
+    Parameters
+    ----------
+    density : Density
+    around : Normal
+        Around a mode.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.unconstrained import Unconstrained
+    >>> with pm.Model() as model:
+    ...     m = pm.Mixture("m", [0.5, 0.5], pm.Normal.dist([-4.0, 4.0], 1.0))
+    >>> density = Density.of_model(Unconstrained(model))
+    >>> from pymc_coresets.sampling.curvature import laplace
+    >>> starts_beyond_dips(density, laplace(density, np.array([3.0]))).round(1)
+    array([[-2.]])
+    """
+    n_dims, n_steps = len(around.location), len(_OUTWARDS)
+    covariance = around.factor.solve(np.eye(n_dims))
+    directions = covariance / np.sqrt(np.diag(covariance))[:, None]
+    directions = np.concatenate([directions, -directions])
+    points = around.location + _OUTWARDS[:, None] * directions[:, None]
+    found = density.slopes(points.reshape(-1, n_dims))
+    logs = found.values.reshape(-1, n_steps)
+    slopes = found.gradients.reshape(-1, n_steps, n_dims)
+    outwards = np.einsum("ijk,ik->ij", slopes, directions) > 0
+    rising = np.diff(logs, axis=1, prepend=np.inf) > 0
+    beyond = np.where((outwards | rising) & np.isfinite(logs), logs, -np.inf)
+    # One start for each direction: the highest point.
+    best = beyond.argmax(axis=1)
+    heights = beyond[np.arange(len(beyond)), best]
+    order = np.argsort(-heights, kind="stable")[:MOST_SEARCHED]
+    order = np.sort(order[np.isfinite(heights[order])])
+    starts: np.ndarray = points[order, best[order]]
+    return starts
 
 
 def starts_at_images(space: Unconstrained, density: Density, mode: np.ndarray) -> np.ndarray:

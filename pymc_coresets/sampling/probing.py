@@ -3,7 +3,7 @@
 import logging
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,6 +12,12 @@ import xarray as xr
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.lines import Lines, Probes, Profile, missed
 from pymc_coresets.diagnostics.posterior_draws import entry_name
+from pymc_coresets.diagnostics.separate_parts import (
+    Lack,
+    lack,
+    parts_beyond_dips,
+    shares_of_lines,
+)
 from pymc_coresets.diagnostics.stein import (
     Deviation,
     deviation,
@@ -23,9 +29,12 @@ from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.symmetry.local_modes import NOTICEABLE
 
 _THROUGH = 100  #: Draws that lines beyond them go through.
 _PRODUCTS = 5e8  #: Products for which gradients take about a second.
+#: Most and fewest lines along which the mass beyond a dip is measured, and points on each of them.
+_MOST_LINES, _FEWEST_LINES, _POINTS = 30, 8, 110
 #: Standard errors by which values of the density must confirm what its gradients tell.
 _CONFIRMED = 4.0
 
@@ -48,12 +57,15 @@ class Probing:
         The approximate posterior's density along them.
     names : list of str
         Names of the coordinates.
+    through : callable
+        Returns lines through some number of draws, evenly spread, along each of some coordinates.
     """
 
     found: ApproximatePosterior
     lines: Lines
     profile: Profile
     names: list[str]
+    through: Callable[[np.ndarray, int], Lines]
     _ratios: Floats = field(default_factory=lambda: np.zeros(0), init=False)
 
     @classmethod
@@ -89,11 +101,21 @@ class Probing:
         if constant or not len(columns):
             return Probes(constant=constant[0] if constant else "")
         modes = 0 if found.modes is None else found.modes.nearest(draws.values)[inside]
-        n_draws = min(_THROUGH, len(points))
-        which = np.linspace(0, len(points) - 1, n_draws).round().astype(np.int64)
-        of_each = which[np.arange(len(columns)) % n_draws]
+
+        def spread(n_draws: int) -> np.ndarray:
+            which = np.linspace(0, len(points) - 1, min(n_draws, len(points)))
+            return which.round().astype(np.int64)
+
+        def through(columns: np.ndarray, n_lines: int) -> Lines:
+            which = np.tile(spread(n_lines), len(columns))
+            columns = np.repeat(columns, len(which) // len(columns))
+            return Lines.through(points, which, columns, ~space.continuous, modes)
+
+        which = spread(_THROUGH)
+        of_each = which[np.arange(len(columns)) % len(which)]
         lines = Lines.through(points, of_each, columns, ~space.continuous, modes)
-        return cls(found, lines, Profile.of(lines, found.replacement.log_density), names)
+        profile = Profile.of(lines, found.replacement.log_density)
+        return cls(found, lines, profile, names, through)
 
     def log_densities(self, idata: xr.DataTree) -> tuple[Floats, Floats]:
         """Return log-ratios of draws (n_draws,); the first call also evaluates the lines."""
@@ -149,6 +171,36 @@ class Probing:
             largest=largest,
         )
 
+    def with_unseen(self, probes: Probes, draws: Draws, n_chains: int = 1) -> Probes:
+        """Add what draws, chain by chain, lack of the approximate posterior's mass beyond dips.
+
+        Its own density tells, and that only for coordinates on whose line there is a dip.
+        """
+        found = self._lack(draws, n_chains)
+        if not found.is_noticeable(NOTICEABLE):
+            return probes
+        return replace(probes, unseen=found.share, unseen_where=self.names[found.column])
+
+    def _lack(self, draws: Draws, n_chains: int) -> Lack:
+        parts = parts_beyond_dips(self.lines, self.profile)
+        if not parts:
+            return Lack()
+        with np.errstate(all="ignore"):
+            points = self.found.space.free(draws)
+        inside = np.isfinite(points).all(axis=1)
+        if not inside.all():  # some are on the border of the support
+            points, n_chains = points[inside], 1
+        chains = in_halves(points.reshape(n_chains, -1, points.shape[1]))
+        # About a second: with many rows, fewer lines for each part, and only the largest parts.
+        most = int(_PRODUCTS / (_POINTS * max(self.found.replacement.n_products, 1.0)))
+        parts = parts[: max(most // _FEWEST_LINES, 1)]
+        n_lines = int(np.clip(most // len(parts), _FEWEST_LINES, _MOST_LINES))
+        lines = self.through(np.array([part.column for part in parts]), n_lines)
+        n_each = len(lines) // len(parts)
+        of_each = [part for part in parts for _ in range(n_each)]
+        shares = shares_of_lines(lines, self.found.replacement.log_density, of_each)
+        return lack(chains, parts, shares.reshape(len(parts), n_each))
+
 
 def probed(found: ApproximatePosterior, draws: Draws) -> Probes:
     """Compare independent draws of an approximate posterior with it, and look beyond them.
@@ -160,7 +212,7 @@ def probed(found: ApproximatePosterior, draws: Draws) -> Probes:
         return probing
     if not found.has_all_rows():
         probing.looked_along_lines()
-    return compared(probing.result(), found, draws)
+    return compared(probing.with_unseen(probing.result(), draws), found, draws)
 
 
 def compared(

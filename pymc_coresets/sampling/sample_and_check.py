@@ -261,8 +261,11 @@ def _checked(result: HasApproximatePosterior, idata: xr.DataTree, draws: int | N
         tolerance=own.tolerance,
         impossible=own.impossible,
     )
-    probes = probing if isinstance(probing, Probes) else probing.result()
     every = Draws.of(chains.posterior, own.free)
+    if isinstance(probing, Probes):
+        probes = probing
+    else:
+        probes = probing.with_unseen(probing.result(), every, chains.n_chains)
     probes = compared(probes, own, every, chains.n_chains)
     found = replace(
         found,

@@ -28,6 +28,7 @@ from pymc_coresets.sampling.mode_search import (
     n_searched,
     starting_points,
     starts_at_images,
+    starts_beyond_dips,
 )
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -38,6 +39,7 @@ from pymc_coresets.sampling.symmetry.local_modes import (
     LocalMode,
     by_family,
     distinct,
+    largest_families,
     noticeable,
     without_images,
 )
@@ -163,7 +165,7 @@ class SampleSearch:
         rng: np.random.Generator,
         is_over: Callable[[], bool] = lambda: False,
     ) -> FoundModes:
-        """Search for modes of the sample, and for images of those found.
+        """Search for modes of the sample, for images of those found, and beyond dips.
 
         The search is complete if enough starts were used, and all modes refined.
         """
@@ -178,16 +180,16 @@ class SampleSearch:
             )
             known = orbits.of(replace(first, n_ended=1))  # by the ascent that led there
             found, n_starts = search(known, starts)
+            are_enough = n_starts >= min(len(starts), ENOUGH_STARTS)
             space = self.sampler.space
             images = [starts_at_images(space, density, m.x) for m in found if not m.is_image]
-            at_images = np.concatenate(images)[:24]
-            more, n_more = search(found, at_images)
-        # A start at an image of a known mode says nothing if it ends at that mode, or its images.
-        found = [replace(m, n_ended=before.n_ended) for m, before in zip(more, found, strict=False)]
-        found += more[len(found) :]
-        are_enough = n_starts >= min(len(starts), ENOUGH_STARTS)
-        is_complete = are_enough and n_searched(found) < MOST_SEARCHED
-        n_starts += 1 + n_more
+            more, n_at_images = search(found, np.concatenate(images)[:24])
+            found = _counted_before(more, found)
+            are_all = n_searched(found) < MOST_SEARCHED
+            found, n_beyond, has_room = _beyond_dips(found, density, search)
+        is_complete = are_enough and are_all and has_room and n_searched(found) < MOST_SEARCHED
+        n_starts += n_beyond
+        n_starts += 1 + n_at_images
         return FoundModes(found, n_starts, is_complete=is_complete, orbits=orbits)
 
     def by_scales(
@@ -367,6 +369,57 @@ class SampleSearch:
             if not np.abs(slope).max() < 1.0:
                 return
         yield replace(start, location=mode).with_tails()
+
+
+def _log_mass(mode: LocalMode) -> float:
+    return mode.log_mass
+
+
+def _n_ended(mode: LocalMode) -> float:
+    return mode.n_ended
+
+
+def _beyond_dips(
+    found: list[LocalMode],
+    density: Density,
+    search: Callable[..., tuple[list[LocalMode], int]],
+) -> tuple[list[LocalMode], int, bool]:
+    """Search for modes beyond dips along each coordinate through the largest mode.
+
+    If this leads to a larger mode, search from there, too: in the first one, a coordinate may have
+    been in its lesser mode.  Finally, through the mode where most starts ended: that of all rows may
+    be another one than that of the sample.
+
+    Returns
+    -------
+    list of LocalMode
+    int
+        Number of starts used.
+    bool
+        Whether there was room for all modes found before.
+    """
+    n_starts, has_room, scanned = 0, True, list[np.ndarray]()
+    for by in (_log_mass, _log_mass, _log_mass, _n_ended):
+        through = max(found, key=by)
+        if any(np.array_equal(through.x, x) for x in scanned):
+            continue
+        scanned.append(through.x)
+        starts = starts_beyond_dips(density, through.around)
+        if len(starts):
+            has_room = has_room and n_searched(found) <= MOST_SEARCHED // 2
+            found = largest_families(found, MOST_SEARCHED // 2)
+            more, n_used = search(found, starts, is_over=lambda: False)  # there are few
+            found, n_starts = _counted_before(more, found), n_starts + n_used
+    return found, n_starts, has_room
+
+
+def _counted_before(modes: Sequence[LocalMode], known: Sequence[LocalMode]) -> list[LocalMode]:
+    """Return modes, first the known ones, with the starts that ended at these before.
+
+    A start that was made from a known mode says nothing if it ends there, or at an image of it.
+    """
+    first = [replace(m, n_ended=own.n_ended) for m, own in zip(modes, known, strict=False)]
+    return first + list(modes[len(known) :])
 
 
 def _largest_first(

@@ -181,6 +181,7 @@ TESTS = {
     "diagnostics/verdicts": unit("diagnostics_datatree", "display"),
     "diagnostics/known_posterior": unit("importance", "modes", "symmetries"),
     "diagnostics/lines": unit("lines", "probing"),
+    "diagnostics/separate_parts": unit("separate_parts", "probing"),
     "diagnostics/stein": unit("stein", "probing"),
     "diagnostics/stein_of_units": (*unit("stein_of_units"), STORED_DRAWS),
     "diagnostics/short_chains": unit("many_chains"),

@@ -169,3 +169,39 @@ def test_no_false_alarm(name):
     found = proposal(sampler, 100, start_size=size, rng=np.random.default_rng(1))
     assert (found is None) == (name == "a funnel")  # which has no mode
     assert found is None or (len(found.modes) == 1 and found.modes.is_complete)
+
+
+def test_many_small_modes_are_not_overlooked_together():
+    """A second mode of .2 to .5 % of the mass for each of ten rare levels, by a grid.
+
+    No two of them are images of each other, and each could be left out alone.
+    """
+    rng, n_levels = np.random.default_rng(1), 11
+    level, y = np.zeros(4_000, int), rng.standard_cauchy(4_000)
+    for k in range(1, n_levels):
+        rows = slice(5 * k, 5 * k + 5)
+        level[rows] = k
+        y[rows] = np.r_[rng.normal(0, 0.3, 3), rng.normal(rng.uniform(17, 23), 0.3, 2)]
+        y[rows] += rng.normal()
+    t = np.linspace(-30.0, 50.0, 16_001)
+    logs = [
+        stats.cauchy.logpdf(y[level == k][:, None], t).sum(axis=0) - (t / 30) ** 2 / 2
+        for k in range(1, n_levels)
+    ]
+    exact = np.exp(logs - np.max(logs, axis=1)[:, None])
+    exact /= exact.sum(axis=1, keepdims=True)
+    masses = exact[:, t > 9].sum(axis=1)
+    assert masses.max() < 0.01
+    assert masses.sum() > 0.02
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 30, shape=n_levels)
+        pm.StudentT("y", nu=1, mu=a[level], sigma=1.0, observed=y)
+    coreset = built(model)
+    found = coreset.modes.positions["a"].to_numpy()[:, 1:] > 9
+    assert (found.sum(axis=1) <= 1).all()  # each alone
+    assert masses[~found.any(axis=0)].sum() < 0.015  # by Laplace's approximation, 1 % at most
+    idata = coreset.sample(random_seed=1, progressbar=False, quiet=True)
+    if coreset.check(idata).reliable:
+        draws = idata["posterior"]["a"].to_numpy()[..., 1:]
+        lacking = masses - (draws > 9).mean(axis=(0, 1))
+        assert lacking.sum() < 0.015

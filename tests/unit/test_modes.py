@@ -35,6 +35,7 @@ from pymc_coresets.sampling.mode_search import (
     prior_draws,
     starting_points,
     starts_at_images,
+    starts_beyond_dips,
 )
 from pymc_coresets.sampling.modes import beside_mode
 from pymc_coresets.sampling.normal import Mixture, Normal, heavy_tailed
@@ -244,6 +245,42 @@ def test_starts_on_a_ridge_follow_it_together_to_the_known_mode():
     alone = [asked(one[None]) for one in b]
     assert max(alone) > 60
     assert asked(b) <= max(alone) + 20
+
+
+def test_modes_of_single_coordinates_are_found_from_beyond_dips():
+    """Twelve correlated coordinates, each with a second mode of a few thousandths of the mass."""
+    rng = np.random.default_rng(3)
+    root = np.eye(12) + 0.1 * rng.normal(size=(12, 12))
+    places, logs = rng.uniform(8, 25, 12) * rng.choice([-1, 1], 12), rng.uniform(-7, -5, 12)
+
+    def slopes(points):
+        z = np.linalg.solve(root, points.T).T
+        parts = np.stack([-(z**2) / 2, logs - (z - places) ** 2 / 2])
+        shares = softmax(parts, axis=0)
+        gradients = -shares[0] * z - shares[1] * (z - places)
+        return np.logaddexp(*parts).sum(axis=1), np.linalg.solve(root.T, gradients.T).T
+
+    density = Density(slopes)
+    first = mode_of(density, laplace(density, np.zeros(12)))
+    starts = starts_beyond_dips(density, first.around)
+    assert len(starts) >= 12
+    found, _ = find_modes(density, [first], starts, error=lambda *_: 0.0)
+    z = np.linalg.solve(root, np.stack([mode.x for mode in found]).T).T
+    alone = z[np.sum(np.abs(z) > 5, axis=1) == 1]
+    assert set(np.abs(alone).argmax(axis=1)) == set(range(12))
+
+
+@pytest.mark.parametrize("log_one", [stats.t(3), stats.gumbel_r, stats.logistic])
+def test_without_dips_there_are_no_starts_beyond(log_one):
+    def slopes(points):
+        values = log_one.logpdf(points).sum(axis=1)
+        change = log_one.logpdf(points + 1e-6) - log_one.logpdf(points - 1e-6)
+        return values, change / 2e-6
+
+    density = Density(slopes)
+    around = laplace(density, np.full(3, 0.1))
+    with np.errstate(over="ignore"):
+        assert starts_beyond_dips(density, around).shape == (0, 3)
 
 
 def test_a_prior_that_adds_up_many_variables_can_be_drawn_from():

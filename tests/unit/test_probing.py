@@ -226,6 +226,32 @@ def test_modes_that_overlap_are_no_alarm(space):
     assert own.misfit < own.misfit_limit
 
 
+def test_modes_along_lines_that_no_draw_visited_are_unseen(space):
+    """By the approximate posterior's own density; those of less than 1 % together are not."""
+
+    def beside(share):
+        def log_density(x):
+            far = np.log(share) + stats.norm.logpdf(x[:, 1], 9.0)
+            own = np.logaddexp(stats.norm.logpdf(x[:, 1]) + np.log1p(-share), far)
+            return stats.norm.logpdf(x[:, [0, 2, 3]]).sum(axis=1) + own
+
+        return stands_in(space, log_density=log_density, has_all_rows=lambda: True)
+
+    found = probed(beside(0.04), drawn(space))
+    assert found.unseen == pytest.approx(0.04, rel=0.1)
+    assert found.unseen_where == "b[1]"
+    assert probed(beside(0.004), drawn(space)).unseen == 0.0
+
+    def visiting(x):
+        return x + 9.0 * (np.arange(len(x)) % 25 == 0)[:, None] * (np.arange(4) == 1)
+
+    assert probed(beside(0.04), drawn(space, visiting)).unseen == 0.0
+    # With many rows, there are fewer lines, along the largest part alone.
+    slow = beside(0.04)
+    slow.replacement.n_products = 1e9
+    assert probed(slow, drawn(space)).unseen == pytest.approx(0.04, rel=0.1)
+
+
 def test_a_wrong_gradient_is_no_alarm(space):
     """Of an operation with a custom gradient, say."""
     given = stands_in(space, slopes=lambda x: (x[:, 0], 0.5 - x))

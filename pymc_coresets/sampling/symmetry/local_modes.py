@@ -204,10 +204,21 @@ def distinct(modes: Sequence[LocalMode]) -> list[LocalMode]:
 
 def noticeable(modes: Sequence[LocalMode]) -> list[LocalMode]:
     """Leave out the smallest families of modes that hold no noticeable mass together."""
-    families = _families(modes)
-    masses = np.bincount(families, softmax([mode.log_mass for mode in modes]))
+    masses = _masses_of_families(modes)
     order = np.argsort(masses)
-    left_out = order[np.cumsum(masses[order]) < NOTICEABLE]
-    kept = np.flatnonzero(~np.isin(families, left_out)).tolist()
+    return _without(modes, order[np.cumsum(masses[order]) < NOTICEABLE])
+
+
+def largest_families(modes: Sequence[LocalMode], most: int) -> list[LocalMode]:
+    """Leave out all but the largest modes, with their images."""
+    return _without(modes, np.argsort(-_masses_of_families(modes), kind="stable")[most:])
+
+
+def _masses_of_families(modes: Sequence[LocalMode]) -> np.ndarray:
+    return by_family(modes, softmax([mode.log_mass for mode in modes]))
+
+
+def _without(modes: Sequence[LocalMode], left_out: np.ndarray) -> list[LocalMode]:
+    kept = np.flatnonzero(~np.isin(_families(modes), left_out)).tolist()
     numbers = {old: new for new, old in enumerate(kept)}
     return [modes[i].renumbered(numbers) for i in kept]

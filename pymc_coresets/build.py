@@ -507,8 +507,10 @@ def _built_by_itself(
             raise
         return first[0]
     certificate = other.coreset.certificate
-    if first and has_several(first[0].coreset.modes) and not has_several(other.coreset.modes):
-        return first[0]  # whose verdict names them
+    if first and has_several(first[0].coreset.modes):
+        own = first[0].coreset.certificate
+        if not has_several(other.coreset.modes) or (own is not None and own.reliable):
+            return first[0]  # whose verdict names them, or whose draws visit them
     return other if certificate is not None and certificate.negligible else [*first, other][0]
 
 

@@ -387,8 +387,8 @@ def _beyond_dips(
     """Search for modes beyond dips along each coordinate through the largest mode.
 
     If this leads to a larger mode, search from there, too: in the first one, a coordinate may have
-    been in its lesser mode.  Finally, through the mode where most starts ended: that of all rows may
-    be another one than that of the sample.
+    been in its lesser mode.  Finally, through the mode where most starts ended: that of all rows
+    may be another one than that of the sample.
 
     Returns
     -------

@@ -35,6 +35,8 @@ _NEAREST = 8
 _TOGETHER = 64
 #: Standard deviations from a mode at which the density is looked at along each coordinate.
 _OUTWARDS = np.array([3.5, 6.0, 10.0, 17.0, 29.0, 50.0])
+#: Number of coordinates along which it is looked at there: twelve gradients each.
+_MOST_COORDINATES = 250
 #: Steps of searches that have ended at no mode, and about how many gradients each of them may take
 #: along a ridge.
 _MOST_STEPS, _ON_RIDGES = 2_000, 500
@@ -342,7 +344,8 @@ def starts_beyond_dips(density: Density, around: Normal) -> np.ndarray:
     """Return points beyond dips of the density along each coordinate, (n_starts, n_dims).
 
     The other coordinates move as they go with it around the mode.  A mode of one coordinate alone,
-    such as that of a level with few rows, is met by no start in which all coordinates move.
+    such as that of a level with few rows, is met by no start in which all coordinates move.  Of
+    hundreds of coordinates, the widest are followed: few rows say little.
 
     Parameters
     ----------
@@ -362,8 +365,10 @@ def starts_beyond_dips(density: Density, around: Normal) -> np.ndarray:
     array([[-2.]])
     """
     n_dims, n_steps = len(around.location), len(_OUTWARDS)
-    covariance = around.factor.solve(np.eye(n_dims))
-    directions = covariance / np.sqrt(np.diag(covariance))[:, None]
+    covariance = around.covariance
+    sds = np.sqrt(np.diag(covariance))
+    widest = np.sort(np.argsort(-sds, kind="stable")[:_MOST_COORDINATES])
+    directions = covariance[widest] / sds[widest, None]
     directions = np.concatenate([directions, -directions])
     points = around.location + _OUTWARDS[:, None] * directions[:, None]
     found = density.slopes(points.reshape(-1, n_dims))

@@ -1,10 +1,9 @@
 """Independence Metropolis-Hastings for many draws and units at once."""
 
 import numpy as np
-from numba import njit
 from scipy.special import gammaln
 
-from pymc_coresets.loops.vectormath import vector_exp
+from pymc_coresets.compat.pytensor_api import compiled_on_disk
 
 _FREEDOM = 8.0  # degrees, of proposals
 LOG_PEAK = gammaln((_FREEDOM + 1) / 2) - gammaln(_FREEDOM / 2) - np.log(np.pi * _FREEDOM) / 2
@@ -155,7 +154,7 @@ def needed_lengths(log_weights: np.ndarray) -> np.ndarray:
     """
     n, n_units = log_weights.shape
     shares, masses = np.zeros((2, _CLASSES, n_units))
-    _add_to_classes(log_weights, log_weights.max(axis=0), shares, masses)
+    _add_to_classes(log_weights, log_weights.max(axis=0), _NATS, shares, masses)
     with np.errstate(all="ignore"):
         shares, masses = shares / n, masses / n
         masses /= masses.sum(axis=0)
@@ -177,23 +176,23 @@ def needed_lengths(log_weights: np.ndarray) -> np.ndarray:
     return np.where(is_enough(many), many, np.inf)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled_on_disk
 def _add_to_classes(
-    log_weights: np.ndarray, top: np.ndarray, numbers: np.ndarray, masses: np.ndarray
+    log_weights: np.ndarray, top: np.ndarray, nats: float, numbers: np.ndarray, masses: np.ndarray
 ) -> None:
     """Add weights to their classes (n_classes, n_units), the one of the largest first."""
     for k in range(len(log_weights)):
         for g in range(len(top)):
             below = top[g] - log_weights[k, g]
-            if below < _NATS * (_CLASSES - 1):
-                i = int(below / _NATS)
+            if below < nats * (len(numbers) - 1):
+                i = int(below / nats)
                 numbers[i, g] += 1.0
-                masses[i, g] += vector_exp(-below)
+                masses[i, g] += np.exp(-below)
             else:  # no density, too
                 numbers[-1, g] += 1.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled_on_disk
 def _last_moves(
     log_weights: np.ndarray, exponential: np.ndarray, weights: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
+
+from pymc_coresets.compat.pytensor_api import compiled_on_disk
 
 #: Share of the proposals that are from histograms.
 _SHARE = 0.75
@@ -114,7 +115,7 @@ def _flat(*numbers: np.ndarray) -> list[np.ndarray]:
     return [each.reshape(-1, each.shape[-1]) for each in numbers]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled_on_disk
 def _numbers(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return how many entries (n_entries, n_units) values of the same unit are not below.
 

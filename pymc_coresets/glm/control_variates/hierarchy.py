@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
@@ -15,7 +15,7 @@ from pymc_coresets.deadline import paced
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.control_variates.precisions import (
     Precisions,
-    decomposition_of,
+    layout_of,
     with_entries,
 )
 from pymc_coresets.glm.control_variates.sparse_derivatives import affine_derivatives
@@ -26,7 +26,8 @@ from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.sampling.factors.cholesky import (
     CholeskyFactor,
     DenseFactor,
-    factor_of,
+    EachByItself,
+    Layout,
 )
 from pymc_coresets.sampling.maximisation.one_start import near_mode
 from pymc_coresets.sampling.normal import Mixture, Normal, heavy_tailed
@@ -327,9 +328,8 @@ class ConditionalGaussian:
         this; by default a few seconds' worth.
     metric : CholeskyFactor, optional
         Of the precision in the middle of the posterior, for NUTS.
-    decomposed : callable
-        Returns the factor of a precision; by default each is taken by itself, see
-        `decomposition_of`.
+    layout : Layout, default EachByItself()
+        See `layout_of`.
 
     Examples
     --------
@@ -352,7 +352,7 @@ class ConditionalGaussian:
     scales: OfScales
     n_operations: float = 2e10
     metric: CholeskyFactor | None = None
-    decomposed: Callable[..., CholeskyFactor] = factor_of
+    layout: Layout = field(default_factory=EachByItself)
 
     @classmethod
     def of(
@@ -457,7 +457,7 @@ class ConditionalGaussian:
             for highest, gradient, precision in self._expanded(scales):
                 count(1)
                 try:
-                    factor = self.decomposed(precision)
+                    factor = self.layout.factor(precision)
                     step = factor.solve(gradient)
                 except (LinAlgError, ValueError):  # not definite, or not finite
                     yield Normal(start, DenseFactor(np.eye(len(start)))), -np.inf
@@ -486,10 +486,10 @@ class ConditionalGaussian:
     @property
     def laid_out(self) -> Self:
         """The same, with how its precisions are decomposed, unless it is too far from the mode."""
-        if self.decomposed is not factor_of:
+        if not isinstance(self.layout, EachByItself):
             return self
         _, _, precision = next(self._expanded(self.scales.location[None]))
         try:
-            return replace(self, decomposed=decomposition_of(precision))
+            return replace(self, layout=layout_of(precision))
         except (LinAlgError, ValueError):
             return self

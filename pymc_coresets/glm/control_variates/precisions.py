@@ -10,7 +10,7 @@ from scipy import sparse
 
 from pymc_coresets.reading.quadratic import Curvature, as_dense
 from pymc_coresets.sampling.factors.arrowhead import Arrowhead
-from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, Ordering, factor_of
+from pymc_coresets.sampling.factors.cholesky import EachByItself, Layout, Ordering
 
 type Array = np.ndarray
 
@@ -221,10 +221,8 @@ def _keys(matrix: sparse.csr_array) -> Array:
     return found
 
 
-def decomposition_of(matrix: Curvature) -> Callable[..., CholeskyFactor]:
+def layout_of(matrix: Curvature) -> Layout:
     """Choose how matrices of a pattern are decomposed: by the fewest operations.
-
-    What is found out about the pattern is done once.
 
     Raises
     ------
@@ -232,9 +230,9 @@ def decomposition_of(matrix: Curvature) -> Callable[..., CholeskyFactor]:
         If this one is not positive definite, or not finite.
     """
     if isinstance(matrix, np.ndarray):
-        return factor_of
+        return EachByItself()
     by_order = Ordering.unknown(matrix).factor(matrix)
     for cut in Arrowhead.of(matrix):
         if cut.n_operations < by_order.n_operations:
-            return cut.factor
-    return by_order.layout.factor
+            return cut
+    return by_order.layout

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from scipy import sparse
@@ -65,6 +65,19 @@ class CholeskyFactor(ABC):
     def draw_inverse(self, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
         """Draw (n_draws, p) from a normal distribution of this precision, around zero."""
         return self.offset(rng.standard_normal((n_draws, self.n_dims)).T).T
+
+
+class Layout(Protocol):
+    """How matrices of one pattern are decomposed: what is found out about the pattern once."""
+
+    def factor(self, matrix: object) -> CholeskyFactor:
+        """Return the factor of a matrix of this pattern.
+
+        Raises
+        ------
+        LinAlgError, ValueError
+            If it is not positive definite, or not finite.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,6 +314,12 @@ def factor_of(matrix: Curvature) -> DenseFactor | SparseFactor:
         return DenseFactor.of(matrix)
     rows = sparse.csr_array(matrix)
     return Ordering.unknown(rows).factor(rows)
+
+
+class EachByItself:
+    """The layout of dense matrices, or of a pattern of which nothing is known."""
+
+    factor = staticmethod(factor_of)
 
 
 def factor_near(matrix: Curvature) -> DenseFactor | SparseFactor:

@@ -231,7 +231,7 @@ def test_rows_elsewhere_are_what_they_are_in_memory(loglik, exact):
         assert_allclose(*(getattr(result, name) for result in results), rtol=1e-9)
     given = loglik.given(Draws({"beta": np.zeros((64, 3))}))
     of_block, of_blocks = surrogates.of_block, surrogates.of_blocks
-    begin = partial(loglik.evaluator_of(1).of_blocks, given, of_block)
+    begin = partial(loglik.evaluator_of(1, N).of_blocks, given, of_block)
     work = BlockPass(100, begin, of_blocks)
     sent = cloudpickle.loads(cloudpickle.dumps(work))
     some = loglik.source.at(np.arange(5))

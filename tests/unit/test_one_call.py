@@ -109,7 +109,8 @@ def test_all_rows_are_asked_for_once_at_each_draw_and_on_lines_beyond(calls):
     of_few = sum(number for number in asked if number < 100)
     of_rows = sum(len(call.args[2]) * call.args[1].n_rows / n for call in gradients)
     of_axes = 1 + n_dims  # for rows that decide an axis alone
-    assert of_few + of_rows < 20 + of_axes
+    of_dips = 12 * n_dims * 1_000 / n  # of a sample, along each coordinate
+    assert of_few + of_rows < 20 + of_axes + of_dips
 
 
 def test_the_coreset_is_that_of_the_build_with_this_seed(model, idata):

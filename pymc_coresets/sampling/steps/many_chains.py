@@ -26,7 +26,7 @@ _JITTER = 0.3
 #: which chains then do not enter.  The share of such trajectories, as for divergences of NUTS.
 _DIVERGENT, _FEW = 10.0, 1e-3
 #: Acceptance of trajectories that are tuned enough, what it is tuned to, and where tuning fails.
-_ENOUGH, _WANTED, _LEAST = (0.86, 0.95), 0.92, 0.8
+_ENOUGH, _WANTED, _LEAST = (0.86, 0.97), 0.92, 0.8
 #: Rounds of tuning, trajectories of each, and largest number of steps of a trajectory.
 _ROUNDS, _LENGTH, _MOST_STEPS = 16, 10, 128
 #: Last rounds whose draws are known if chains do not agree.

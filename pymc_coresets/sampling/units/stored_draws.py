@@ -1,7 +1,7 @@
 """Whether draws of units' variables, stored beside shared ones, are those given these."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -24,11 +24,13 @@ from pymc_coresets.diagnostics.stein_of_units import (
     deviation_of_values,
     sizes_of_columns,
 )
+from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.units.factors import Part
 from pymc_coresets.reading.units.observations_of_units import UnitModel, UnitObservations, as_units
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.functions import Functions
 from pymc_coresets.rows.values import Rows
 
 #: Log-likelihoods of rows of units, at places and draws, that take a few tenths of a second.
@@ -262,9 +264,9 @@ class _SomeDraws:
         n_all : int
             Of how many units they are.
         """
-        impossible = np.isneginf(self._log_densities(np.arange(len(self.levels)), 1)(
-            lambda which: self.z[which][:, None]
-        )[:, 0]).mean(axis=0)  # fmt: skip
+        every = np.arange(len(self.levels))
+        logs = self._log_densities(every, 1, lambda which: self.z[which][:, None])
+        impossible = np.isneginf(logs[:, 0]).mean(axis=0)
         if impossible.max() > _ROUNDED:
             return Deviation(math.inf, 1.0, str(self._names[int(impossible.argmax()), 0]))
         units, entries, scores = self._derivatives(n_each=2)
@@ -279,8 +281,7 @@ class _SomeDraws:
                 values[:, 0, position, entries[columns]] = x[which]
                 return values
 
-            logs = self._log_densities(own, 1)(moved)
-            found: Floats = logs[:, 0].sum(axis=1)
+            found: Floats = self._log_densities(own, 1, moved)[:, 0].sum(axis=1)
             return found
 
         z, of_z, given = map(self._by_chains, (self.z[:, units, entries], *scores))
@@ -312,7 +313,7 @@ class _SomeDraws:
                 own += np.tile([1.0, -1.0], n_each)[:, None] * steps[:, j]
             return found
 
-        logs = self._log_densities(np.arange(n_units), n_own * q)(places)
+        logs = self._log_densities(np.arange(n_units), n_own * q, places)
         logs = logs.reshape(len(logs), q, n_each, 2, n_units)
         with np.errstate(invalid="ignore"):
             slopes = (logs[:, :, :, 0] - logs[:, :, :, 1]) / (2 * steps.T[:, None])
@@ -340,27 +341,38 @@ class _SomeDraws:
         )  # fmt: skip
 
     def _log_densities(
-        self, which: np.ndarray, n_places: int
-    ) -> Callable[[Callable[[np.ndarray], Floats]], Floats]:
-        """Return a function of what makes places (n_some, n_places, n_units, q) at some draws.
+        self, which: np.ndarray, n_places: int, places: Callable[[np.ndarray], Floats]
+    ) -> Floats:
+        """Return log-densities of units, (n_draws, n_places, n_units).
 
-        It returns the log-densities of units there, (n_draws, n_places, n_units).
+        At what a function makes for some draws, (n_some, n_places, n_units, q).
         """
+
+        def columns(some: np.ndarray) -> list[np.ndarray]:
+            return [*map(np.ascontiguousarray, np.moveaxis(places(some), -1, 0))]
+
         rows = self.rows.take(which)
+        kernel = self._functions(rows, n_places).unit_densities
+        return self._evaluated(kernel, rows, n_places, columns)
+
+    def _functions(self, rows: Rows, n_places: int) -> Functions:
         n_numbers = n_places * max(rows.n_unit_rows, 1)
-        kernel = self.loglik.functions.for_numbers(n_numbers * len(self.z)).unit_densities
-        arrays = kernel.arrays(rows)
+        return self.loglik.functions.for_numbers(n_numbers * len(self.z))
 
-        def at(places: Callable[[np.ndarray], Floats]) -> Floats:
-            found = np.empty((len(self.z), n_places, len(which)))
-            for some in self._blocks(n_numbers):
-                evaluate = kernel.program.given(*self.loglik.given(self.draws.take(some)))
-                z = np.moveaxis(places(some), -1, 0)
-                with np.errstate(all="ignore"):
-                    [found[some]] = evaluate(*map(np.ascontiguousarray, z), *arrays)
-            return np.where(np.isfinite(found), found, -np.inf)
-
-        return at
+    def _evaluated(
+        self,
+        kernel: Kernel,
+        rows: Rows,
+        n_places: int,
+        inputs: Callable[[np.ndarray], Sequence[np.ndarray]],
+    ) -> Floats:
+        """Return the last output of a kernel, (n_draws, n_places, n_units), -inf if not finite."""
+        arrays, found = kernel.arrays(rows), np.empty((len(self.z), n_places, len(rows)))
+        for some in self._blocks(n_places * max(rows.n_unit_rows, 1)):
+            evaluate = kernel.program.given(*self.loglik.given(self.draws.take(some)))
+            with np.errstate(all="ignore"):
+                found[some] = evaluate(*inputs(some), *arrays)[-1]
+        return np.where(np.isfinite(found), found, -np.inf)
 
     def _blocks(self, n_numbers: int) -> list[np.ndarray]:
         """Cut the numbers of the draws, so that the rows of units fit into a cache."""
@@ -376,17 +388,11 @@ class _SomeDraws:
         values, rows = _values(self._source), self.rows.take(whole)
         if not whole.size:
             return Deviation()
-        n_numbers = len(values) * max(rows.n_unit_rows, 1)
-        kernel = self.loglik.functions.for_numbers(n_numbers * len(self.z)).unit_places
-        arrays, places = kernel.arrays(rows), values[:, None]
+        kernel, places = self._functions(rows, len(values)).unit_places, values[:, None]
         if not self._source.density.has_common_values:
             places = np.broadcast_to(places, (len(values), len(rows), values.shape[1]))
-        logs = np.empty((len(self.z), len(values), len(rows)))
-        for some in self._blocks(n_numbers):
-            evaluate = kernel.program.given(*self.loglik.given(self.draws.take(some)))
-            with np.errstate(all="ignore"):
-                logs[some] = evaluate(np.ascontiguousarray(places), *arrays)[1]
-        logs = np.where(np.isfinite(logs), logs, -np.inf)
+        places = np.ascontiguousarray(places)
+        logs = self._evaluated(kernel, rows, len(values), lambda _: [places])
         p = np.exp(logs - logs.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         drawn = np.full(logs[:, 0].shape, -1)

@@ -154,6 +154,11 @@ class Profile:
         return found
 
     @cached_property
+    def masses(self) -> Floats:
+        """Mass between neighbouring points, (n_lines, n_points - 1), relative to the height."""
+        return log_linear_masses(self.t, -self._below_top)
+
+    @cached_property
     def top(self) -> np.ndarray:
         """Number of the highest point of each line."""
         return np.argmax(self.logs, axis=1)

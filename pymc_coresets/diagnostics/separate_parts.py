@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.importance import Floats
-from pymc_coresets.diagnostics.lines import Lines, OfPoints, Profile, log_linear_masses
+from pymc_coresets.diagnostics.lines import Lines, OfPoints, Profile
 
 #: Depth in nats from which a dip separates two parts.
 _DEPTH = 1.5
@@ -75,9 +75,9 @@ def parts_beyond_dips(lines: Lines, profile: Profile) -> list[Part]:
         with np.errstate(invalid="ignore"):
             depths = np.where(outside & high, rises - logs, -np.inf)
         dips = depths.argmax(axis=1)
-        masses = log_linear_masses(profile.t, profile.logs - profile.logs.max(axis=1)[:, None])
+        masses = profile.masses[:, ::sign]
         beyond = np.arange(masses.shape[1]) >= dips[:, None]
-        shares = (masses[:, ::sign] * beyond).sum(axis=1) / masses.sum(axis=1)
+        shares = (masses * beyond).sum(axis=1) / masses.sum(axis=1)
         for i in np.flatnonzero((depths.max(axis=1) > _DEPTH) & (shares > _LEAST)):
             bound = float(origins[i] + t[i, dips[i]])
             found.append((float(shares[i]), Part(int(lines.columns[i]), bound, sign)))
@@ -110,10 +110,9 @@ def shares_of_lines(lines: Lines, log_density: OfPoints, parts: Sequence[Part]) 
         t = Profile(profile.t, own).within(depth)
         t = np.where(signs[:, None] * (t - bounds) > 0, t, bounds)
         profile = profile.with_more(t, lines.values(log_density, t))
-    masses = log_linear_masses(profile.t, profile.logs - profile.logs.max(axis=1)[:, None])
     middles = (profile.t[:, 1:] + profile.t[:, :-1]) / 2
-    shares: Floats = (masses * (signs[:, None] * (middles - bounds) > 0)).sum(axis=1)
-    return shares / masses.sum(axis=1)
+    shares: Floats = (profile.masses * (signs[:, None] * (middles - bounds) > 0)).sum(axis=1)
+    return shares / profile.masses.sum(axis=1)
 
 
 @dataclass(frozen=True)

@@ -190,11 +190,11 @@ def with_scalar_op(
     >>> with_scalar_op(FusedElemwise([x := pt.vector("x")], [pt.exp(x)]), lambda own: own) is None
     True
     """
+    [own] = [node.op.scalar_op for node in op.fgraph.apply_nodes if isinstance(node.op, Elemwise)]
+    if (scalar_op := changed(own)) is own:
+        return None
     inner = op.fgraph.unfreeze()
     [loop] = [node for node in inner.apply_nodes if isinstance(node.op, Elemwise)]
-    scalar_op = changed(loop.op.scalar_op)
-    if scalar_op is loop.op.scalar_op:
-        return None
     written = Elemwise(scalar_op, loop.op.inplace_pattern).make_node(*loop.inputs)
     inner.replace_all(list(zip(loop.outputs, written.outputs, strict=True)))
     specs = ("destroy_map", "indexed_inputs", "indexed_outputs", "reduced_outputs")

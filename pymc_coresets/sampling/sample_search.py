@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Self
 
 import numpy as np
@@ -371,14 +372,6 @@ class SampleSearch:
         yield replace(start, location=mode).with_tails()
 
 
-def _log_mass(mode: LocalMode) -> float:
-    return mode.log_mass
-
-
-def _n_ended(mode: LocalMode) -> float:
-    return mode.n_ended
-
-
 def _beyond_dips(
     found: list[LocalMode],
     density: Density,
@@ -399,8 +392,8 @@ def _beyond_dips(
         Whether there was room for all modes found before.
     """
     n_starts, has_room, scanned = 0, True, list[np.ndarray]()
-    for by in (_log_mass, _log_mass, _log_mass, _n_ended):
-        through = max(found, key=by)
+    for by in ("log_mass", "log_mass", "log_mass", "n_ended"):
+        through = max(found, key=attrgetter(by))
         if any(np.array_equal(through.x, x) for x in scanned):
             continue
         scanned.append(through.x)

@@ -3,8 +3,10 @@
 import math
 from dataclasses import dataclass
 
+import arviz_stats as azs
 import numpy as np
 import pandas as pd
+import xarray as xr
 from scipy.optimize import brentq
 from scipy.stats import norm
 
@@ -66,3 +68,25 @@ def difference_of(comparison: Comparison, *, confidence: float = CONFIDENCE) -> 
         sd_limit=largest_by_noise(table["sd_ratio_noise"], confidence=confidence),
         beyond_noise=[str(name) for name in table.index[shifted | scaled]],
     )
+
+
+def tails_of(full: xr.Dataset, approximation: xr.Dataset) -> tuple[float, float]:
+    """Return the largest shift of a quantile of 1 or 99 %, and what noise does not exceed.
+
+    Both in standard deviations of the full posterior; variables, shapes and order are the same.
+    """
+    unit = full.std(["chain", "draw"])
+    shifts, noise = [], []
+    for probability in (0.01, 0.99):
+        pair = [draws.quantile(probability, ["chain", "draw"]) for draws in (full, approximation)]
+        errors = [
+            azs.mcse(draws, method="quantile", prob=probability) for draws in (full, approximation)
+        ]
+        shifts.append(_flat((pair[1] - pair[0]) / unit))
+        noise.append(_flat((errors[0] ** 2 + errors[1] ** 2) ** 0.5 / unit))
+    largest = float(np.abs(np.concatenate(shifts)).max())
+    return largest, largest_by_noise(pd.Series(np.concatenate(noise)))
+
+
+def _flat(values: xr.Dataset) -> np.ndarray:
+    return np.concatenate([np.ravel(values[name]) for name in values.data_vars])

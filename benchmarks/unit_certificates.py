@@ -252,9 +252,14 @@ def line_of(build: Build) -> list[str]:
         build.said,
         f"{found.mean:.3f} (noise: {found.mean_limit:.3f})",
         f"× {np.exp(found.sd):.2f} (noise: {np.exp(found.sd_limit):.2f})",
-        ", ".join(found.beyond_noise),
+        _some(found.beyond_noise),
         "**false**" if build.is_false else "",
     ]
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - 3
+    return ", ".join([*names[:3], *[f"{more} more"] * (more > 0)])
 
 
 def main() -> None:

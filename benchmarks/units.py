@@ -26,7 +26,7 @@ import nutpie
 import pymc as pm
 import xarray as xr
 
-from benchmarks.differences import Difference, difference_of
+from benchmarks.differences import Difference, difference_of, tails_of
 from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.opponent_sampling import sample_until
 from benchmarks.opponent_task import Settings, Task
@@ -40,9 +40,26 @@ HEADER = ("case", "D", "units kept", "rows kept", "nodes", "error of nodes", "J"
           "PyMC's densities", "k-hat", "verdict", "build, s", "sample, s",
           "memory, GB")  # fmt: skip
 OF_NUTS = ("case", "build + sample, s", "NUTS on all rows, s", "shared: largest shift, sd",
-           "shared: sd", "thirty units: largest shift, sd", "thirty units: sd")  # fmt: skip
+           "sd", "1 and 99 %, sd", "thirty units: largest shift, sd", "sd",
+           "1 and 99 %, sd")  # fmt: skip
 N_LEVELS = 30  # whose own variables are compared
 LIMIT = 600.0  # seconds that a case may take, NUTS apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """How far two sets of draws are apart, in the middle and in the tails."""
+
+    middle: Difference
+    tails: tuple[float, float]
+
+    @classmethod
+    def of(cls, full: xr.Dataset, approximation: xr.Dataset) -> "Beside":
+        """Compare draws of the same variables."""
+        return cls(
+            middle=difference_of(compare(full=full, approximation=approximation)),
+            tails=tails_of(full, approximation),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +68,8 @@ class Compared:
 
     seconds: float
     share: float
-    shared: Difference | None = None
-    local: Difference | None = None
+    shared: Beside | None = None
+    local: Beside | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +108,7 @@ def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
 def measured(case: Case, part: float, seed: int, nuts: float | None) -> Figures:
     """Build a coreset, sample it, check it, and compare its draws."""
     model = case.model(part, seed)
+    continuous = not model.discrete_value_vars  # NUTS needs it
     seconds: dict[str, float] = {}
     Path("/proc/self/clear_refs").write_text("5")  # the peak of the memory from here on
     before = memory("VmRSS")
@@ -131,7 +149,7 @@ def measured(case: Case, part: float, seed: int, nuts: float | None) -> Figures:
         rows=(coreset.rows.sizes["row"], len(units.positions_of_unit_rows)),
         nodes=units.n_nodes,
         node_error=units.node_error,
-        nuts=None if nuts is None else beside_nuts(case, model, coreset, idata, local, nuts),
+        nuts=beside_nuts(case, model, coreset, idata, local, nuts) if nuts and continuous else None,
     )
 
 
@@ -176,19 +194,12 @@ def beside_nuts(
     of_units = full[list(case.local)].isel({full[n].dims[2]: levels for n in case.local})
     labels = [name for name in of_units.coords if name not in {"chain", "draw"}]
     of_units = of_units.drop_vars(labels)  # those of some levels, in the same order
-    own = {name: local[name].values for name in case.local}
+    own = xr.Dataset({name: (of_units[name].dims, local[name].values) for name in case.local})
     return Compared(
         seconds=seconds["nuts"],
         share=share,
-        shared=difference_of(
-            compare(full=full[shared], approximation=idata["posterior"].to_dataset()[shared])
-        ),
-        local=difference_of(
-            compare(
-                full=of_units,
-                approximation=xr.Dataset({n: (of_units[n].dims, v) for n, v in own.items()}),
-            )
-        ),
+        shared=Beside.of(full[shared], idata["posterior"].to_dataset()[shared]),
+        local=Beside.of(of_units, own),
     )
 
 
@@ -247,7 +258,7 @@ def line_of_nuts(found: Figures) -> list[str]:
         in_all = (
             f"{nuts.seconds / nuts.share:,.0f}, from" if nuts.share else "more than can be told, in"
         )
-        return [found.name, ours, f"{in_all} {nuts.seconds:.0f} that were done", *[""] * 4]
+        return [found.name, ours, f"{in_all} {nuts.seconds:.0f} that were done", *[""] * 6]
     return [
         found.name,
         ours,
@@ -256,11 +267,13 @@ def line_of_nuts(found: Figures) -> list[str]:
     ]
 
 
-def _differences(found: Difference | None) -> list[str]:
+def _differences(found: Beside | None) -> list[str]:
     assert found is not None
+    middle, (largest, limit) = found.middle, found.tails
     return [
-        f"{found.mean:.3f} (noise: {found.mean_limit:.3f})",
-        f"× {np.exp(found.sd):.2f} (noise: {np.exp(found.sd_limit):.2f})",
+        f"{middle.mean:.3f} (noise: {middle.mean_limit:.3f})",
+        f"× {np.exp(middle.sd):.2f} (noise: {np.exp(middle.sd_limit):.2f})",
+        f"{largest:.2f} (noise: {limit:.2f})",
     ]
 
 

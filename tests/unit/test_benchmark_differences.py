@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 from scipy.stats import norm
 
-from benchmarks.differences import CONFIDENCE, difference_of, largest_by_noise
+from benchmarks.differences import CONFIDENCE, difference_of, largest_by_noise, tails_of
 from pymc_coresets import compare
 
 pytestmark = pytest.mark.slow  # of a benchmark
@@ -57,3 +57,15 @@ def test_noise_does_not_explain_another_posterior(change):
     else:
         assert (found.sd_of, found.sd > found.sd_limit) == ("beta[4]", True)
         assert found.sd == pytest.approx(np.log(2), abs=found.sd_limit)
+
+
+@pytest.mark.parametrize(("scale", "beyond"), [(1.0, False), (0.5, True)])
+def test_noise_explains_tails_of_one_posterior_but_not_those_of_another(scale, beyond):
+    largest, limit = tails_of(draws(1), draws(2, scale=scale))
+    assert (largest > limit) == beyond
+
+
+def test_a_wider_posterior_has_tails_that_much_further_out():
+    expected = norm.isf(0.01)  # twice as far, in sds of the first
+    largest, limit = tails_of(draws(1), draws(2, scale=2.0))
+    assert largest == pytest.approx(expected, abs=limit + 0.2)

@@ -612,8 +612,8 @@ def _refuse_few_rows(loglik: LogLikelihood) -> None:
         raise UnsupportedModelError(
             f"A coreset hardly helps here: {n_obs:,} rows are few for {n_dims:,} free dimensions, "
             f"of which {sizes[largest]:,} are those of {largest!r}. Sample the model itself, "
-            "integrate variables that few rows see out of the likelihood, or say how rows are to "
-            f"be chosen all the same (method=..., or size=...).{''.join(advice)}"
+            f"integrate variables of levels out (integrate={largest!r}), or say how rows are to be "
+            f"chosen all the same (method=..., or size=...).{''.join(advice)}"
         )
 
 

@@ -30,6 +30,7 @@ from scipy.special import expit
 import pymc_coresets as pmc
 from benchmarks.example_models import example_models
 from benchmarks.first_example import model_of as first_example
+from benchmarks.isolation import caches_in
 from benchmarks.parameter_models import crossed, softmax
 from benchmarks.tables import markdown, parser_of, save
 from benchmarks.trust_models import few_groups
@@ -128,12 +129,8 @@ print(json.dumps({
 
 def analysed(model: Path, checkout: Path, cache: Path, limit: float) -> dict[str, float] | str:
     """Run an analysis with the package of a checkout; what happened, if it did not end."""
-    environment = os.environ | {
-        "PYTENSOR_FLAGS": f"base_compiledir={cache}",
-        "NUMBA_CACHE_DIR": str(cache / "numba"),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(checkout),
-    }
+    one_thread = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout)}
+    environment = os.environ | caches_in(cache) | one_thread
     command = [sys.executable, "-c", ANALYSIS, str(model)]
     try:
         done = subprocess.run(

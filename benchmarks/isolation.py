@@ -1,13 +1,36 @@
 """Functions in processes of their own, which are ended where they take far too long."""
 
 import multiprocessing as mp
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Literal
 
 
 class NotDoneError(Exception):
     """A process that did not return anything."""
+
+
+def caches_in(folder: Path) -> dict[str, str]:
+    """Return the variables of an environment whose compiled functions are kept in a folder."""
+    return {
+        "PYTENSOR_FLAGS": f"base_compiledir={folder}",
+        "NUMBA_CACHE_DIR": str(folder / "numba"),
+    }
+
+
+@contextmanager
+def cached_in(folder: Path) -> Iterator[None]:
+    """Have processes that are spawned meanwhile keep compiled functions in a folder."""
+    before = os.environ.copy()
+    os.environ.update(caches_in(folder))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def isolated[**A, T](

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.isolation import caches_in
 from benchmarks.opponent_judge import Reference, judge
 from benchmarks.opponent_names import MODELS
 from benchmarks.opponent_summary import lines_of
@@ -48,11 +49,7 @@ with open(path, "wb") as file:
 
 def measured(model: str, way: str, cache: Path, seconds: float) -> Record:
     """Take a way in a process of its own."""
-    environment = os.environ | {
-        "PYTENSOR_FLAGS": f"base_compiledir={cache}",
-        "NUMBA_CACHE_DIR": str(cache / "numba"),
-        "OMP_NUM_THREADS": "1",
-    }
+    environment = os.environ | caches_in(cache) | {"OMP_NUM_THREADS": "1"}
     path = cache / "record"
     command = [sys.executable, "-c", RUN, model, way, str(seconds), str(path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import arviz_stats as azs
 import numpy as np
 import nutpie
 import pymc as pm
@@ -41,9 +42,9 @@ from pymc_coresets.reading.units.observations_of_units import UnitObservations
 HEADER = ("case", "D", "units kept", "rows kept", "nodes", "error of nodes", "J",
           "PyMC's densities", "k-hat", "verdict", "build + sample, s, empty cache", "build, s",
           "sample, s", "memory, GB")  # fmt: skip
-OF_NUTS = ("case", "build + sample, s", "NUTS on all rows, s", "shared: largest shift, sd",
-           "sd", "1 and 99 %, sd", "thirty units: largest shift, sd", "sd",
-           "1 and 99 %, sd")  # fmt: skip
+OF_NUTS = ("case", "build + sample, s", "NUTS on all rows, s", "its R-hat",
+           "shared: largest shift, sd", "sd", "1 and 99 %, sd", "thirty units: largest shift, sd",
+           "sd", "1 and 99 %, sd")  # fmt: skip
 N_LEVELS = 30  # whose own variables are compared
 LIMIT = 600.0  # seconds that a case may take, NUTS apart
 
@@ -70,6 +71,7 @@ class Compared:
 
     seconds: float
     share: float
+    rhat: float = np.nan
     shared: Beside | None = None
     local: Beside | None = None
 
@@ -201,6 +203,7 @@ def beside_nuts(
     return Compared(
         seconds=seconds["nuts"],
         share=share,
+        rhat=max(float(one.max()) for one in azs.rhat(full[shared]).data_vars.values()),
         shared=Beside.of(full[shared], idata["posterior"].to_dataset()[shared]),
         local=Beside.of(of_units, own),
     )
@@ -269,11 +272,12 @@ def line_of_nuts(found: Figures) -> list[str]:
         in_all = (
             f"{nuts.seconds / nuts.share:,.0f}, from" if nuts.share else "more than can be told, in"
         )
-        return [found.name, ours, f"{in_all} {nuts.seconds:.0f} that were done", *[""] * 6]
+        return [found.name, ours, f"{in_all} {nuts.seconds:.0f} that were done", *[""] * 7]
     return [
         found.name,
         ours,
         f"{nuts.seconds:,.0f}",
+        f"{nuts.rhat:.2f}",
         *(text for one in (nuts.shared, nuts.local) for text in _differences(one)),
     ]
 

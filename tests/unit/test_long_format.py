@@ -117,13 +117,14 @@ def test_which_parameters_are_local():
     assert long_format.local == {ab, abc}
 
 
-def test_what_is_left_of_a_matrix_by_a_mask():
-    mask = _rng.random((A, B)) < 0.5
+@pytest.mark.parametrize("positions", [None, [5, 0, 0, 3]], ids=["all", "some, in another order"])
+def test_what_is_left_of_a_matrix_by_a_mask(positions):
+    mask = np.arange(A * B).reshape(A, B) % 3 > 0
     graph = (a[:, None] * b)[mask]
-    n_cells = int(mask.sum())
+    order = np.arange(mask.sum()) if positions is None else np.array(positions)
     long_format = LongFormat(PARAMETERS)
-    long = long_format.of(graph, (0,), Cells.all_of((n_cells,)))
+    long = long_format.of(graph, (0,), Cells.at(order, (int(mask.sum()),)))
     found, expected = numpy_function(PARAMETERS, [long, graph])(*VALUES)
-    assert_allclose(found, expected)
+    assert_allclose(found, expected[order])
     assert not long_format.unselected
     assert not long_format.local

@@ -308,12 +308,17 @@ def of_sizes(sizes: np.ndarray, **initval: float) -> pm.Model:
     return model
 
 
+def middle(form, rule, x):
+    """Return the posterior around the mode to which a search leads from somewhere."""
+    return form.middle(rule, form.highest(rule, x))
+
+
 def test_nodes_follow_the_search_for_the_middle_however_far_it_begins():
     """With nodes that lag behind, densities of large levels have ridges, on which searches end."""
     model = of_sizes(np.array([1, 2, 5, 10] * 6 + [100] * 4 + [2_000, 6_000]))
     form = _Sample.of(read(model, "z"), key=1).single
     starts = [[0.0, 0.0], [3.0, 0.0], [-8.0, 2.0]]
-    found = [form.middle(Rule(9), np.array(x)).location for x in starts]
+    found = [middle(form, Rule(9), np.array(x)).location for x in starts]
     np.testing.assert_allclose(found, found[:1] * 3, atol=0.01)  # a 25th of a standard deviation
 
 
@@ -352,7 +357,7 @@ def counts_of_two_effects() -> tuple[_Sample, Normal]:
         y = np.repeat(y[:, :1], 2, axis=1).ravel()
         pm.Poisson("y", pm.math.exp(a[level] + b[level] * x), observed=y)
     sample = _Sample.of(read(model, "a", "b"), key=1)
-    return sample, sample.single.middle(Rule(9), sample.start)
+    return sample, middle(sample.single, Rule(9), sample.start)
 
 
 @pytest.fixture
@@ -490,7 +495,27 @@ def test_after_a_failure_twice_as_many_nodes_follow_and_their_gradients_are_fini
     assert [(nodes.rule.degree, nodes.rule.tails) for nodes in tried] == [
         (13, False), (33, False), (81, True), (241, True),
     ]  # fmt: skip
-    expected = form.middle(Rule(49), x).location
+    expected = middle(form, Rule(49), x).location
     for nodes in tried:
-        found = form.middle(nodes.rule, x)
+        found = middle(form, nodes.rule, x)
         np.testing.assert_allclose(found.whiten(expected), 0.0, atol=0.3)
+
+
+def beside_others(sd) -> pm.Model:
+    """Return two binary rows of each unit, and effects of forty groups, whose scale may be free."""
+    rng, unit = np.random.default_rng(1), np.repeat(np.arange(400), 2)
+    group = rng.integers(40, size=400)
+    eta = rng.normal(0, 1, 40)[group] + rng.normal(0, 1, 400)
+    with pm.Model() as model:
+        others = pm.Normal("others", 0, sd or pm.HalfNormal("sd_others"), shape=40)
+        own = pm.Normal("own", 0, pm.HalfNormal("sd"), shape=400)
+        logit = (others[group] + own)[unit]
+        pm.Bernoulli("y", logit_p=logit, observed=rng.binomial(1, expit(eta[unit])))
+    return model
+
+
+@pytest.mark.parametrize(("sd", "degree", "alike"), [(None, 13, True), (1.0, 5, False)])
+def test_more_nodes_do_not_help_where_the_scale_of_others_goes_to_zero(sd, degree, alike):
+    sample = _Sample.of(read(beside_others(sd), "own"), key=1)
+    end = sample.single.highest(Rule(degree), sample.start)
+    assert sample.is_as_by_many(_Nodes(Rule(degree)), end) == alike

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import pymc as pm
+from numpy.linalg import norm
 
 from pymc_coresets.deadline import doing
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
@@ -51,7 +52,7 @@ _log = logging.getLogger(__name__)
 _FOR_MODES = 200
 #: Units in which rules of fewer nodes are compared with those that all others are judged by, and
 #: the part of the acceptable error up to which these may differ.
-_FOR_JUDGES, _ALIKE = 200, 0.1
+_FOR_JUDGES, _ALIKE = 200, 0.1  # also the part by which gradients may differ and be alike
 #: Units of several modes, of all units, by which the error of nodes is judged.
 _MOST_OF_SEVERAL = 1_000
 #: Degree along several axes up to which nodes are tried, if those of lower ones find no mode.
@@ -111,12 +112,13 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     known, x = _Nodes(Rule(first_degree(n_dims, units.factor.n_unit_rows))), sample.start
     chosen, judged = known, None
     while True:
-        form = sample.form(known.n_modes)
+        form, begun = sample.form(known.n_modes), x
         try:
             with doing(f"finding the middle of the posterior, {form.in_words(known.rule)}"):
+                x = form.highest(known.rule, begun)
                 around = form.middle(known.rule, x)
         except SamplingError as error:  # values and gradients by few nodes may have other modes
-            better = sample.after_failure(known, x)
+            better = None if sample.is_as_by_many(known, x) else sample.after_failure(known, begun)
             if better is None:
                 raise SamplingError(
                     f"{list(units.factor.names)!r} cannot be integrated out: with "
@@ -124,7 +126,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
                     "other variables has no mode. Keep them as parameters "
                     f"({units.options_to_keep})."
                 ) from error
-            known, judged = better, None
+            known, judged, x = better, None, begun
             continue
         x = around.location
         # Errors are those at draws of a wider posterior: they are known for a middle nearby.
@@ -212,11 +214,11 @@ class _Form:
         """Return shared variables on their own scale."""
         return self.units.observations_at_zero.space.constrain(x[None]).at(0)
 
-    def middle(self, rule: Rule, x: np.ndarray) -> Normal:
+    def highest(self, rule: Rule, x: np.ndarray) -> np.ndarray:
         """Maximise from unconstrained values of the shared variables; nodes follow.
 
-        Returns the posterior of the sample.  Nodes begin anew where the search ends: by then, some
-        units may have a higher mode than the one that they began with.
+        Nodes begin anew where the search ends: by then, some units may have a higher mode than the
+        one that they began with.
         """
         loglik, weights = self.by_nodes(rule), self.sample.weights
         sampler = CoresetSampler(loglik)
@@ -233,6 +235,10 @@ class _Form:
             x, gained = objective.x, start - objective(objective.x)[0]
             if gained < enough:
                 break
+        return x
+
+    def middle(self, rule: Rule, x: np.ndarray) -> Normal:
+        """Return the posterior of the sample around a mode near some values."""
         density = self.density(rule, x)
         try:
             around = where_flat(density, x)
@@ -381,6 +387,15 @@ class _Sample:
             f"nodes for each level is {least:.2g} nats, more than {enough:.2g}.{several} Keep them "
             f"as parameters ({units.options_to_keep})."
         )
+
+    def is_as_by_many(self, known: _Nodes, x: np.ndarray) -> bool:
+        """Whether the posterior rises where a search ended as it does by many nodes.
+
+        These would lead as far, as they do where the scale of other variables goes to zero.
+        """
+        form, many = self.form(known.n_modes), rule_to_judge_by(self.single.units.factor.n_dims)
+        slopes = [form.density(rule, x).logp_and_gradient(x)[1] for rule in (known.rule, many)]
+        return bool(norm(slopes[0] - slopes[1]) <= _ALIKE * norm(slopes[1]))
 
     def after_failure(self, known: _Nodes, x: np.ndarray) -> _Nodes | None:
         """Return the next nodes by which a mode is looked for; None if that took too long.

@@ -53,7 +53,7 @@ def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     >>> plot_weights(coreset).get_ylabel()
     'weight'
     """
-    _require_coreset(coreset)
+    _require(coreset, ax)
     weights = np.sort(coreset.weights)[::-1]
     if not weights.size:
         raise InvalidDataError("the coreset has no weights to plot: build one with size >= 1.")
@@ -115,7 +115,7 @@ def plot_history(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     >>> plot_history(coreset).get_yscale()
     'log'
     """
-    _require_coreset(coreset)
+    _require(coreset, ax)
     x, label_of_x = coreset.history["size"].to_numpy(), "size of the coreset (rows)"
     if (np.diff(x) < 0).any():
         x, label_of_x = np.arange(len(x)), "round"
@@ -209,20 +209,18 @@ def plot_comparison(
     return figure
 
 
-def _require_coreset(coreset: object) -> None:
+def _require(coreset: object, ax: object) -> None:
     if not isinstance(coreset, WeightedRows):
         raise InvalidOptionError(
             f"coreset is a {type(coreset).__name__}, but must be what build_coreset returned."
         )
+    if not isinstance(ax, Axes | None):
+        raise InvalidOptionError(f"ax is a {type(ax).__name__}, but must be Matplotlib's Axes.")
 
 
 def _given_or_new(ax: Axes | None) -> Axes:
     """Return the axes to plot on."""
-    if ax is None:
-        return plt.subplots(figsize=(7.2, 4.2), layout="constrained")[1]
-    if not isinstance(ax, Axes):
-        raise InvalidOptionError(f"ax is a {type(ax).__name__}, but must be Matplotlib's Axes.")
-    return ax
+    return plt.subplots(figsize=(7.2, 4.2), layout="constrained")[1] if ax is None else ax
 
 
 def _tidied(ax: Axes) -> Axes:

@@ -23,7 +23,7 @@ PAGES = {
     "doctor_visits": 2_000,
     "flights_in_files": 6_000,
     "late_flights": 40_000,
-    "lectures": 4_000,
+    "lectures": 50_000,  # with fewer, they are few for its effects
     "liver": 2_500,
     "military": 20_000,
     "searches": 4_000,

@@ -460,8 +460,8 @@ def _three_variables():
 
 @structure("z", degree=45, error=1e-3, slow=True, **PLANE)
 def _probabilities_of_each():
-    pm.Normal("m")
-    pm.Categorical("y", pm.Dirichlet("z", 2 * np.ones(3), shape=(G, 3))[UNITS], observed=COUNT % 3)
+    share = pm.Dirichlet("z", (2 + pt.exp(pm.Normal("m"))) * np.ones(3), shape=(G, 3))
+    pm.Categorical("y", share[UNITS], observed=COUNT % 3)
 
 
 @structure("e")

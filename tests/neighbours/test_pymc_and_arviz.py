@@ -125,7 +125,10 @@ def test_predictions_of_the_coresets_model_are_warned_of(coreset, few):
 def test_every_nuts_samples_it(coreset, nuts_sampler):
     pytest.importorskip(nuts_sampler, reason=f"{nuts_sampler} is not installed")
     own = coreset.sample(nuts_sampler=nuts_sampler, draws=300, **QUIET)
-    theirs = pm.sample(model=coreset.model, nuts_sampler=nuts_sampler, draws=300, cores=1, **QUIET)
+    one_device = {"nuts": {"chain_method": "vectorized"}} if nuts_sampler == "blackjax" else {}
+    theirs = pm.sample(
+        model=coreset.model, nuts_sampler=nuts_sampler, draws=300, cores=1, **QUIET, **one_device
+    )
     for found in (own, theirs):
         slope = found["posterior"]["slope"]
         # Of 1,200 draws some 300 are worth independent ones.

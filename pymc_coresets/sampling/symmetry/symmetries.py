@@ -110,8 +110,9 @@ class Symmetry:
         def slopes(points: np.ndarray) -> Slopes:
             away = (points - around.location) @ precision
             here, there = prior.slopes(points), prior.slopes((points - self.offset) @ back.T)
-            quadratic = ((points - around.location) * away).sum(axis=1) / 2
-            with np.errstate(invalid="ignore"):  # of infinite ones, as searches shorten such steps
+            # Searches shorten steps to where they are infinite.
+            with np.errstate(over="ignore", invalid="ignore"):
+                quadratic = ((points - around.location) * away).sum(axis=1) / 2
                 return Slopes(
                     mode.height - quadratic + here.values - there.values,
                     here.gradients - away - there.gradients @ back,

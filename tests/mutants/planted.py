@@ -187,16 +187,21 @@ PLANTED = [
         "sampling/units/frames.py",
         ("student_log_density(x) - self._log_volume(0)", "student_log_density(x)"),
         ("left / self.root[j, j, :, None, mode]", "left"),
+        ("(values - mean) / np.sqrt(n_draws)", "values / np.sqrt(n_draws)"),
+        ("np.full((n_draws, 1, n_units), -np.inf)", "np.zeros((n_draws, 1, n_units))"),
     ),
     *plant(
         "sampling/units/chains.py",
         ("- (1 - masses.cumsum(axis=0)) / weights", "- (1 - masses.cumsum(axis=0))"),
-        ("np.maximum(needed, before), needed)", "needed, needed)"),
+        (" * np.exp(-n_down * nats)", ""),
+        ("self._unreached <= _MOST", "self._unreached <= 1.0"),
+        ("np.where(is_lost, np.inf, unreached)", "unreached"),
     ),
     *plant(
         "sampling/units/histograms.py",
         ("np.log(_SHARE) + own", "own"),
         ("np.log(mass / steps)", "np.log(mass)"),
+        ("start + share * (end - start)", "start"),
     ),
     *plant(
         "sampling/units/regressions.py",

@@ -397,6 +397,33 @@ def test_variables_of_more_modes_than_have_nodes_are_drawn_from_all_of_them():
         require_uniform(p[:, None])
 
 
+@pytest.mark.parametrize(("n_modes", "most_are_reliable"), [(4, True), (1, False)])
+def test_two_variables_of_many_modes_reach_them_or_are_not_called_reliable(
+    n_modes, most_are_reliable
+):
+    """Rows of a Cauchy distribution, far apart, along a line for each level; by a grid."""
+    rng, n, n_levels, x = np.random.default_rng(11), 4_000, 5, np.linspace(-1.0, 1.0, 8)
+    y, of_row = rng.normal(0.0, 9.0, size=(n_levels, len(x))), np.repeat(np.arange(n_levels), 8)
+    with pm.Model() as model:
+        z = pm.Normal("z", pm.Normal("mean"), 6.0, shape=n_levels)
+        slope = pm.Normal("slope", 0.0, 3.0, shape=n_levels)
+        mu = z[of_row] + slope[of_row] * np.tile(x, n_levels)
+        pm.StudentT("y", nu=1, mu=mu, sigma=0.4, observed=y.ravel())
+    loglik = LogLikelihood(nodes_at(read(model, "z", "slope"), 5, n_modes=n_modes))
+    conditionals = Conditionals(loglik, Draws({"mean": 0.01 * rng.normal(size=n)}))
+    found = conditionals.drawn(loglik.in_memory.all, np.random.default_rng(2))
+    level, growth = np.linspace(-24.0, 24.0, 1_201), np.linspace(-12.0, 12.0, 301)
+    for own, rows, is_reliable in zip(found.values[..., 0].T, y, found.enough, strict=True):
+        logs = -np.square(level[:, None] / 6) / 2 - np.square(growth / 3) / 2
+        for one, at in zip(rows, x, strict=True):
+            logs -= np.log1p(np.square((one - level[:, None] - growth * at) / 0.4))
+        mass = np.exp(logs - logs.max()).sum(axis=1)
+        below = (np.cumsum(mass) - mass / 2) / mass.sum()
+        error = np.abs(np.searchsorted(np.sort(own), level) / n - below).max()
+        assert error < 0.01 + 2.5 / np.sqrt(n) or not is_reliable
+    assert (found.enough.sum() >= 3) == most_are_reliable
+
+
 # -- levels that cannot be drawn -------------------------------------------------------------------
 
 

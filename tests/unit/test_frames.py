@@ -7,7 +7,7 @@ from scipy.stats import norm, t
 from pymc_coresets.sampling.units.chains import (
     LOG_PEAK,
     LocalChains,
-    needed_lengths,
+    Weights,
     student,
     student_log_density,
 )
@@ -85,6 +85,25 @@ def test_proposals_around_modes_have_the_density_of_their_mixture(frames, n_mode
     assert abs(weights.mean() - 1) < 4 * error < 0.05
 
 
+def test_widened_frames_have_a_mode_where_values_are():
+    rng = np.random.default_rng(12)
+    turned = np.linalg.cholesky([[2.0, 0.9], [0.9, 1.0]])
+    values = np.moveaxis(rng.normal(size=(4_000, 2, 2)) @ turned.T, -1, 0) + 3.0
+    values[..., 1] = 0.0  # chains that have moved nowhere
+    shape = (2, 2, 4_000, 1, 2)
+    whole = np.broadcast_to(np.eye(2)[:, :, None, None, None], shape)
+    before = Frames(np.zeros(shape[1:]), whole, np.zeros(shape[2:]))
+    found = before.widened(values)
+    for kept, one in zip(vars(before).values(), vars(found).values(), strict=True):
+        np.testing.assert_array_equal(one[..., :1, :], kept)
+    np.testing.assert_allclose(found.middle[:, 7, 1, 0], values[..., 0].mean(axis=1))
+    root = found.root[:, :, 7, 1, 0]
+    np.testing.assert_allclose(root @ root.T, np.cov(values[..., 0], bias=True))
+    assert root[1, 0] == 0
+    np.testing.assert_array_equal(found.root[:, :, 7, 1, 1], np.eye(2))
+    assert np.isneginf(found.height[:, 1]).all()
+
+
 def distance(weights: np.ndarray, n_proposals: int) -> float:
     """Return the distance in total variation of chains over states that are proposed equally."""
     n = len(weights)
@@ -103,32 +122,91 @@ WEIGHTS = {
 }
 
 
+ONE = np.arange(1)
+
+
+def judged(log_weights: np.ndarray, length: int = 1) -> tuple[float, float]:
+    """Return the length that is needed, and the share of the mass that another leaves out."""
+    weights = Weights(1)
+    weights.add(ONE, log_weights.reshape(-1, 1))
+    [needed], [unreached] = weights.needed_and_unreached(ONE, np.array([length]))
+    return float(needed), float(unreached)
+
+
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_chains_are_as_long_as_their_distance_says(name):
     weights = WEIGHTS[name]
-    [needed] = needed_lengths(np.log(weights)[:, None]).astype(int)
+    needed = int(judged(np.log(weights))[0])
     assert distance(weights, needed) < 2.2e-3  # weights of a class differ by an eighth
     assert needed == 1 or distance(weights, int(0.8 * needed)) > 1.5e-3
 
 
+@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize("length", [1, 5, 40])
+def test_the_share_out_of_reach_bounds_the_distance_and_is_below_the_geometric_one(name, length):
+    weights = WEIGHTS[name]
+    unreached = judged(np.log(weights), length)[1]
+    assert 0.9 * distance(weights, length) < unreached + 1e-9
+    assert unreached < 1.1 * (1 - weights.mean() / weights.max()) ** length
+
+
 def test_mass_that_is_rarely_proposed_makes_chains_long():
     """One of 4,000 proposals has a twentieth of the mass: a weight of 200."""
-    logs = np.zeros((4_000, 2))
-    logs[17, 1] = np.log(4_000 * 0.05 / 0.95)
-    needed = needed_lengths(logs)
-    assert needed[0] == 1
-    assert needed[1] == pytest.approx(np.log(0.05 / 2e-3) * 200, rel=0.02)
+    logs = np.zeros(4_000)
+    assert judged(logs)[0] == 1
+    logs[17] = np.log(4_000 * 0.05 / 0.95)
+    needed, unreached = judged(logs, 480)
+    assert needed == pytest.approx(np.log(0.05 / 2e-3) * 200, rel=0.02)
+    assert unreached == pytest.approx(0.05 * np.exp(-480 / 200), rel=0.02)
 
 
-def test_of_several_rounds_that_one_counts_which_met_rare_mass():
-    chains, units = LocalChains(1, 1_000, 1), np.arange(1)
-    logs = np.zeros((1_000, 4, 1))
+def test_weights_of_all_rounds_count_together():
+    """In any order, though the largest are in the last round or in the first."""
+    rng = np.random.default_rng(8)
+    rounds = [rng.normal([level, 0.0], size=(n, 2)) for n, level in ((50, -30), (9, 0), (70, -2))]
+    rounds[1][3] = -np.inf, np.nan
+    units, found = np.arange(2), []
+    for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
+        weights = Weights(3)
+        for i in order:
+            weights.add(units, rounds[i])
+        found.append(weights.needed_and_unreached(np.arange(3), np.array([1, 3, 2])))
+    for needed, unreached in found:
+        np.testing.assert_array_equal(needed, found[0][0])
+        np.testing.assert_allclose(unreached, found[0][1])
+        assert needed[2] == unreached[2] == np.inf  # without weights
+
+
+def test_a_large_weight_of_one_round_stands_for_its_share_of_all_proposals():
+    chains, logs = LocalChains(1, 1_000, 1), np.zeros((1_000, 4, 1))
     logs[3, 2] = np.log(4_000 * 0.05)
-    chains.judge(units, logs)
-    needed = chains.left[0] + 4
-    chains.judge(units, np.zeros((1_000, 32, 1)))
-    assert needed > 500
-    assert chains.left[0] == needed - 36
+    rng = np.random.default_rng(2)
+    chains.move(np.arange(1_000), ONE, np.zeros((1, 1_000, 4, 1)), logs, rng)
+    chains.judge(ONE, logs)
+    assert chains.left[0] > 500
+    assert not chains.are_reliable[0]
+    chains.judge(ONE, np.zeros((1_000, 32, 1)))  # the weight is 200 of 36,200 now
+    share = 200 / 36_200
+    assert chains.left[0] == pytest.approx(200 * np.log(share / 2e-3) - 36, rel=0.02)
+    assert chains.are_reliable[0]  # of less than a hundredth of the mass
+
+
+@pytest.mark.parametrize(
+    ("weight", "share", "is_reliable"), [(2_000, 0.2, False), (200, 0.2, False), (200, 0.05, True)]
+)
+def test_chains_that_leave_out_a_hundredth_of_the_mass_are_not_reliable(weight, share, is_reliable):
+    """After 480 proposals they have come to all but ``share exp(-480 / weight)``."""
+    rng, n = np.random.default_rng(9), 4_000
+    chains = LocalChains(1, n, 1)
+    for _ in range(15):
+        is_rare = rng.random((n, 32, 1)) < share / weight
+        logs = np.where(is_rare, np.log(weight), np.log((1 - share) / (1 - share / weight)))
+        chains.move(np.arange(n), ONE, is_rare[None].astype(float), logs, rng)
+        chains.judge(ONE, logs)
+    left_out = share * (1 - 1 / weight) ** 480
+    assert chains.values.mean() == pytest.approx(share - left_out, abs=4.5 * np.sqrt(share / n))
+    assert (left_out <= 0.01) == is_reliable == chains.are_reliable[0]
+    assert chains.left[0] > 0
 
 
 def test_densities_of_proposals_have_a_mass_of_one():
@@ -155,6 +233,7 @@ def test_chains_of_a_few_draws_whose_proposals_are_elsewhere_are_lost():
         chains.judge(units, logs)
         np.testing.assert_array_equal(chains.lost, [False, again])
         assert np.isinf(chains.left[1]) == again
+        np.testing.assert_array_equal(chains.are_reliable, [True, not again])
         chains.restart(units)
 
 

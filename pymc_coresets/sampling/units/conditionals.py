@@ -6,8 +6,10 @@ regressed on theta, and other draws of theta take theirs from the regression.  H
 is measured at draws that the regression has not seen; units where it is off take a table at each
 draw.  Units with equal data have tables and regressions in common.  Several numbers per unit are
 drawn by independence Metropolis-Hastings.  Their proposals come from around the mode, which is
-regressed on theta, too.  So is one number of several modes, with proposals from a histogram through
-all of them: the average of its densities at some draws of theta.
+regressed on theta, too.  Where chains need many of them, some come from around all chains, so that
+lobes that a few have found are within reach of all.  One number of several modes is drawn like
+that, too, with proposals from a histogram through all of them: the average of its densities at some
+draws of theta.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,8 +61,9 @@ _SCORES, _N_POWERS, _FARTHEST = np.linspace(-4.75, 4.75, 25), 9, 5.2
 #: Acceptable error of a normal score between -3.2 and 3.2: of draws of theta on average, and at
 #: most.  The quantiles of 4,000 independent draws have one of 0.02 in the middle.
 _ERROR, _WORST = 0.02, 0.2
-#: Number of proposals in the first round, of those after it at most, and of all together.
-_FIRST, _ROUND, _PROPOSALS = 3, 32, 480
+#: Number of proposals in the first round and of those after it at most; and of all until proposals
+#: are widened, until they are widened again, and from then on.
+_FIRST, _ROUND, _PROPOSALS = 3, 32, (35, 67, 378)
 #: Numbers of a block of units' rows at all places and draws, which fits into a cache.
 _BLOCK = 2**19
 
@@ -274,17 +277,43 @@ class Conditionals:
     # -- several numbers: proposals --------------------------------------------------------------
 
     def _by_proposals(self, rows: Rows, rng: np.random.Generator) -> LocalDraws:
-        """Draw by independence Metropolis-Hastings, in rounds until weights say it is enough.
+        """Draw by independence Metropolis-Hastings.
 
         Proposals are from Student t distributions around the mode and with the curvature of each
         unit; around one of several modes at random.  Those for one number of several modes are
-        mostly from histograms.
+        mostly from histograms.  Chains that these leave too short begin again, with wider ones.
         """
-        n_draws, n_units = self.draws.n_draws, len(rows)
-        (frames, regressed), chains = self._frames(rows), LocalChains(self.n_dims, n_draws, n_units)
+        every, left = np.arange(self.draws.n_draws), np.arange(len(rows))
+        frames, regressed = self._frames(rows)
         histograms = self._histograms(rows, frames) if self.n_dims == 1 else None
+        found = LocalDraws(np.empty((len(every), len(rows), self.n_dims)), np.ones(len(rows), bool))
+        for n_proposals in _PROPOSALS:
+            own = rows.take(left)
+            chains = self._chains(own, frames, regressed, histograms, n_proposals, rng)
+            found.values[:, left] = np.moveaxis(chains.values, 0, -1)
+            found.enough[left] = chains.are_reliable
+            if not (some := np.flatnonzero(chains.left)).size:
+                break
+            # What chains of some draws have found beside the mode, all draws are to reach.
+            left, regressed = left[some], np.zeros(len(some), dtype=bool)
+            frames = frames.take(every, some).widened(chains.values[:, :, some])
+            histograms = None if histograms is None else histograms.take(some)
+        return found
+
+    def _chains(
+        self,
+        rows: Rows,
+        frames: Frames,
+        regressed: np.ndarray,
+        histograms: Histograms | None,
+        most: int,
+        rng: np.random.Generator,
+    ) -> LocalChains:
+        """Move chains in rounds, until weights say it is enough, or `most` have been proposed."""
+        n_draws, n_units = self.draws.n_draws, len(rows)
+        chains = LocalChains(self.n_dims, n_draws, n_units)
         left, n_proposals, done = np.arange(n_units), _FIRST, 0
-        while left.size and done < _PROPOSALS:
+        while left.size and done < most:
             some, weights = rows.take(left), []
             own = None if histograms is None else histograms.take(left)
             for which in self._blocks(some, np.arange(n_draws), n_proposals):
@@ -301,7 +330,7 @@ class Conditionals:
                 chains.restart(lost)
                 regressed[lost] = False
             n_proposals = int(chains.left[left].min(initial=_ROUND))
-        return LocalDraws(np.moveaxis(chains.values, 0, -1), chains.left == 0)
+        return chains
 
     def _histograms(self, rows: Rows, frames: Frames) -> Histograms:
         """Tabulate the densities of units through all modes, at draws all over the posterior."""

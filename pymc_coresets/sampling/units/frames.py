@@ -96,6 +96,29 @@ class Frames:
         each = (self.middle, self.root, self.height)
         return Frames(*(a.take(draws, axis=-3).take(units, axis=-1) for a in each))
 
+    def widened(self, values: np.ndarray) -> "Frames":
+        """Add a mode with the mean and the covariance of values, in common for all draws.
+
+        It has no mass of its own.  Without a covariance of full rank, the first mode counts twice.
+
+        Parameters
+        ----------
+        values : ndarray of shape (q, n_draws, n_units)
+        """
+        q, n_draws, n_units = values.shape
+        mean = values.mean(axis=1, keepdims=True)
+        apart = np.moveaxis((values - mean) / np.sqrt(n_draws), -1, 0)
+        root = _triangular(np.moveaxis(np.linalg.qr(apart.mT, mode="r"), (2, 1), (0, 1)))
+        is_regular = root[range(q), range(q)].min(axis=0) > 0
+        middle = np.where(is_regular, mean, self.middle[:, :, 0])
+        root = np.where(is_regular, root[:, :, None], self.root[:, :, :, 0])
+        none = np.full((n_draws, 1, n_units), -np.inf)
+        return Frames(
+            np.concatenate([self.middle, middle[:, :, None]], axis=2),
+            np.concatenate([self.root, root[:, :, :, None]], axis=3),
+            np.concatenate([self.height, none], axis=1),
+        )
+
     def proposed(
         self, n_proposals: int, rng: np.random.Generator, histograms: Histograms | None = None
     ) -> LocalProposals:

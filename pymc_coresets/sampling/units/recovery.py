@@ -113,8 +113,10 @@ def recover(
     places; quantiles are regressed on theta where that is off by less than 0.02 of their normal
     scores at draws that the regression has not seen.  Several, and one of several modes, are drawn
     by independence Metropolis-Hastings, until chains have come to 99.8 % of the mass, by the
-    weights of all proposals.  These are from Student t distributions of eight degrees of freedom,
-    and for one variable of several modes mostly from a histogram through all of them.
+    weights of all proposals; levels where 480 proposals come to less than 99 % are not reliable.
+    Proposals are from Student t distributions of eight degrees of freedom, around each mode and,
+    where dozens were not enough, around what chains have found at all draws; for one variable of
+    several modes mostly from a histogram through all of them.
 
     Examples
     --------

@@ -64,7 +64,7 @@ from pymc_coresets.loops.rewrites import (
     inline_graphs,
     read_by_index,
 )
-from pymc_coresets.loops.segments import sum_up_in_loops
+from pymc_coresets.loops.segments import sum_at_once, sum_up_in_loops
 from pymc_coresets.loops.taken_apart import is_large, parts_of
 
 type Function = Callable[..., Any]
@@ -74,6 +74,7 @@ type Watch = Callable[[int, float], AbstractContextManager[object]]
 type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs, released
 
 _LOOPS = (
+    (dfs_rewriter(sum_at_once), 48.1),
     (dfs_rewriter(vectormath.pull_function_out_of_switch), 48.2),
     (dfs_rewriter(vectormath.compare_without_sigmoid), 48.3),
     (dfs_rewriter(vectormath.vectorise), 48.4),

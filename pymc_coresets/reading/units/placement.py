@@ -42,7 +42,7 @@ from pymc_coresets.reading.units.ragged import in_common_operations, without_fil
 from pymc_coresets.reading.units.varying import varying_terms
 
 #: Length of a step, in widths of the density, that is the last.
-_SHORT = 0.1
+_SHORT = 0.3
 #: Least part of a step that is tried.
 _LEAST = 2.0**-14
 #: Steps, those included that were too long.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property
 from threading import Lock, RLock
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import cloudpickle
 import numpy as np
@@ -64,7 +64,7 @@ from pymc_coresets.loops.rewrites import (
     inline_graphs,
     read_by_index,
 )
-from pymc_coresets.loops.segments import sum_up_in_loops
+from pymc_coresets.loops.segments import sum_at_once, sum_up_in_loops
 from pymc_coresets.loops.taken_apart import is_large, parts_of
 
 type Function = Callable[..., Any]
@@ -74,6 +74,7 @@ type Watch = Callable[[int, float], AbstractContextManager[object]]
 type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs, released
 
 _LOOPS = (
+    (dfs_rewriter(sum_at_once), 48.1),
     (dfs_rewriter(vectormath.pull_function_out_of_switch), 48.2),
     (dfs_rewriter(vectormath.compare_without_sigmoid), 48.3),
     (dfs_rewriter(vectormath.vectorise), 48.4),
@@ -163,20 +164,27 @@ class Program:
                 self._constants.append(in_order(v.data))
         for node in order:
             slots |= {v: len(slots) + i for i, v in enumerate(node.outputs)}
-        of_rows, first, later = set(fgraph.inputs[n_given:]), [], []
+        of_rows, given = set(fgraph.inputs[n_given:]), set(fgraph.inputs[:n_given])
+        first, alone, later = list[Apply](), list[Apply](), list[Apply]()
         for node in order:
             if of_rows.isdisjoint(node.inputs):
                 first.append(node)
+                given.update(node.outputs)
+                continue
+            of_rows.update(node.outputs)
+            if given.isdisjoint(node.inputs):
+                alone.append(node)
             else:
-                of_rows.update(node.outputs)
+                given.update(node.outputs)
                 later.append(node)
-        last_use = {v: node for node in (*first, *later) for v in node.inputs}
+        last_use = {v: node for node in (*first, *alone, *later) for v in node.inputs}
 
         def step(node: Apply, *, is_later: bool) -> Step:
             done = {v for v in node.inputs if last_use[v] is node} - set(fgraph.outputs)
             function = _function_of(node, of_rows=is_later, compiled=compiled)
             written = {i for which in node.op.destroy_map.values() for i in which}
-            shared = {i for i in written if is_later and node.inputs[i] not in of_rows}
+            of_both = of_rows & given  # of one call; others are shared by several
+            shared = {i for i in written if is_later and node.inputs[i] not in of_both}
             # Views may have any memory order, for each of which a loop would be compiled.
             is_view = isinstance(node.op, ops.DimShuffle | ops.Subtensor | ops.AdvancedSubtensor)
             if is_view and not _in_products(node, fgraph):
@@ -189,8 +197,11 @@ class Program:
             )
 
         self._first = [step(node, is_later=False) for node in first]
+        self._alone = [step(node, is_later=True) for node in alone]
         self._later = [step(node, is_later=True) for node in later]
         self._outputs = [slots[v] for v in fgraph.outputs]
+        of_rows = {*fgraph.inputs[n_given:], *(v for node in alone for v in node.outputs)}
+        self._of_rows = [slots[v] for v in of_rows]
         self._n_slots = len(slots)
 
     def __call__(self, *inputs: object) -> Storage:
@@ -198,20 +209,46 @@ class Program:
         found: list[Any] = self.given(*inputs[: self._n_given])(*inputs[self._n_given :])
         return found
 
-    def given(self, *inputs: Any) -> Function:  # noqa: ANN401
+    def given(self, *inputs: Any) -> "Given":  # noqa: ANN401
         """Evaluate all that depends on the first inputs alone; return a function of the others."""
-        known = [None] * self._n_slots
-        known[: self._n_given] = inputs
-        known[self._n_inputs : self._n_inputs + len(self._constants)] = self._constants
-        _run(self._first, known)
+        values = self._with_constants(0, inputs)
+        _run(self._first, values)
+        return Given(self, values)
 
-        def evaluate(*others: Any) -> Storage:  # noqa: ANN401
-            values = known.copy()  # local to this call: threads share the function
-            values[self._n_given : self._n_inputs] = others
-            _run(self._later, values)
-            return [values[i] for i in self._outputs]
+    def of_rows(self, *others: Any) -> Storage:  # noqa: ANN401
+        """Evaluate all that depends on the other inputs alone, once for several `Given`."""
+        values = self._with_constants(self._n_given, others)
+        _run(self._alone, values)
+        return values
 
-        return evaluate
+    def _with_constants(self, start: int, inputs: Sequence[Any]) -> Storage:
+        values = [None] * self._n_slots
+        values[start : start + len(inputs)] = inputs
+        values[self._n_inputs : self._n_inputs + len(self._constants)] = self._constants
+        return values
+
+    def joined(self, given: Storage, of_rows: Storage) -> Storage:
+        """Return the outputs, by what is known of the first inputs and of the others."""
+        values = given.copy()  # local to this call: threads share the function
+        for i in self._of_rows:
+            values[i] = of_rows[i]
+        _run(self._later, values)
+        return [values[i] for i in self._outputs]
+
+
+class Given(NamedTuple):
+    """A `Program` whose first inputs are given: a function of the others."""
+
+    program: Program
+    known: Storage
+
+    def __call__(self, *others: Any) -> Storage:  # noqa: ANN401
+        """Evaluate the graph."""
+        return self.at(self.program.of_rows(*others))
+
+    def at(self, of_rows: Storage) -> Storage:
+        """Evaluate the graph by the result of `Program.of_rows`."""
+        return self.program.joined(self.known, of_rows)
 
 
 def _run(steps: Sequence[Step], values: Storage) -> None:

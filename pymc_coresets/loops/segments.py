@@ -36,10 +36,14 @@ _VERSION = f"{__name__} 2"  # of the loops below, in the keys of PyTensor's cach
 
 
 class Segments(NamedTuple):
-    """An array of segments, or of their entries, and the graph of how many entries each has."""
+    """An array of segments, or of their entries, and the graph of how many entries each has.
+
+    `are_long` says whether each has so many that a loop over its entries fills vector instructions.
+    """
 
     array: Variable
     sizes: Variable
+    are_long: bool = True
 
 
 @singledispatch
@@ -100,7 +104,7 @@ def sum_up_in_loops(fgraph: FunctionGraph, node: Apply) -> dict[Variable, Variab
     for output in node.outputs:
         for client, _ in fgraph.clients[output]:
             found = None if isinstance(client, str) else summed_segments(client.op, client)
-            if found is None or output.type.dtype != "float64":
+            if found is None or not found.are_long or output.type.dtype != "float64":
                 return None
             sums[client.outputs[0]] = found
     counts = {found.sizes for found in sums.values()}
@@ -113,6 +117,19 @@ def sum_up_in_loops(fgraph: FunctionGraph, node: Apply) -> dict[Variable, Variab
     outputs = SumsOfSegments(node.op.scalar_op, kinds).make_node(sizes, *arrays).outputs
     new = dict(zip(node.outputs, outputs, strict=True))
     return {total: new[found.array] for total, found in sums.items()}
+
+
+@node_rewriter([ops.Sum])  # type: ignore[untyped-decorator]
+def sum_at_once(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Add up all entries where sums of segments would be added up, as for what all segments see."""
+    [sums] = node.inputs
+    if ops.is_input(sums) or len(fgraph.clients[sums]) > 1:
+        return None
+    found, axes = summed_segments(sums.owner.op, sums.owner), node.op.axis
+    if found is None or not (axes is None or sums.type.ndim - 1 in axes):
+        return None
+    total: Variable = node.op(found.array)
+    return [total]
 
 
 def _seen(array: Variable, sizes: Variable) -> tuple[Variable, str]:

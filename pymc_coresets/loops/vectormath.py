@@ -39,6 +39,9 @@ _ROUND = 1.5 * 2**52  # adding it rounds a double to an integer and stores this 
 _EXPONENT_BIAS, _MANTISSA = 1023, 2**52 - 1
 _SQRT_HALF, _ONE = 0x3FE6A09E << 32, 1023 << 52
 
+#: Most arrays that are looked at for the functions in a branch of a switch, and for what needs them.
+_BRANCH = 64
+
 # PyTensor keeps compiled functions on disk: a changed function needs another key there.
 _VERSION = sha256(Path(__file__).read_bytes()).hexdigest()
 
@@ -322,21 +325,71 @@ def _replaced(node: Apply) -> list[Variable] | None:
 
 
 @node_rewriter([ops.Elemwise])
-def pull_function_out_of_switch(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Rewrite switch(c, f(a), f(b)) as f(switch(c, a, b)): half the calls of f."""
+def pull_function_out_of_switch(
+    fgraph: FunctionGraph, node: Apply
+) -> dict[Variable, Variable] | None:
+    """Take f(a) and f(b), of which each branch of a switch needs one, from f(switch(c, a, b)).
+
+    Half the calls of f.  Branches may compute further with it, and other switches on the same
+    condition: as those of a log-density of binary outcomes and its derivatives, which need the
+    sigmoid of the predictor where the outcome is zero, and of its negative where it is one.
+    """
     if not isinstance(node.op.scalar_op, ps.Switch):
         return None
-    condition, left, right = node.inputs
-    if not all(
-        isinstance(ops.op_of(v), ops.Elemwise) and len(v.owner.inputs) == 1 for v in (left, right)
-    ):
-        return None
-    if left.owner.op != right.owner.op or left.type.dtype != right.type.dtype:
-        return None
-    [a], [b] = left.owner.inputs, right.owner.inputs
-    if a.type.dtype != b.type.dtype:
-        return None
-    return [left.owner.op(ops.Elemwise(node.op.scalar_op)(condition, a, b))]
+    condition, *branches = node.inputs
+    of_left, of_right = (
+        [v for v in _functions_in(branch) if _is_needed_where(fgraph, v, condition, 1 + number)]
+        for number, branch in enumerate(branches)
+    )
+    for left, right in ((a, b) for a in of_left for b in of_right):
+        [x], [y] = left.owner.inputs, right.owner.inputs
+        if left.owner.op != right.owner.op or x.type.dtype != y.type.dtype:
+            continue
+        found = left.owner.op(ops.Elemwise(node.op.scalar_op)(condition, x, y))
+        shapes = {v.type.broadcastable for v in (left, right, found)}
+        if len(shapes) == 1:  # it is not computed for more numbers than before
+            is_whole = [left, right] == branches
+            return {node.outputs[0]: found} if is_whole else {left: found, right: found}
+    return None
+
+
+def _functions_in(variable: Variable) -> list[Variable]:
+    """Return what is computed by functions of one argument, on the way to an elementwise result.
+
+    The result itself by any such operation, of those before it by functions that take long.
+    """
+    found: dict[Variable, None] = {}
+    left, seen = [variable], {variable}
+    while left and len(seen) < _BRANCH:
+        one = left.pop()
+        if not isinstance(ops.op_of(one), ops.Elemwise):
+            continue
+        is_counted = one is variable or type(one.owner.op.scalar_op) in _FUNCTIONS
+        if is_counted and len(one.owner.inputs) == 1:
+            found[one] = None
+        left += [v for v in one.owner.inputs if v not in seen]
+        seen.update(one.owner.inputs)
+    return [*found]
+
+
+def _is_needed_where(
+    fgraph: FunctionGraph, variable: Variable, condition: Variable, branch: int
+) -> bool:
+    """Whether an array is needed only in a branch, 1 or 2, of switches on a condition."""
+    left, seen = [variable], {variable}
+    while left and len(seen) < _BRANCH:
+        one = left.pop()
+        for client, place in fgraph.clients[one]:
+            op = None if isinstance(client, str) else client.op
+            if not isinstance(op, ops.Elemwise):
+                return False
+            if isinstance(op.scalar_op, ps.Switch) and client.inputs[0] is condition:
+                if place != branch:
+                    return False
+                continue
+            left += [v for v in client.outputs if v not in seen]
+            seen.update(client.outputs)
+    return not left
 
 
 @node_rewriter([ops.Elemwise])

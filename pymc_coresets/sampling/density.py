@@ -11,7 +11,7 @@ import pymc as pm
 from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
 from pymc_coresets.diagnostics.judging import NEARLY_ALL
 from pymc_coresets.diagnostics.known_posterior import possible
-from pymc_coresets.loops.fused_loops import Kernel
+from pymc_coresets.loops.fused_loops import Given, Kernel
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.rewrite import coreset_model
@@ -143,17 +143,17 @@ def pass_of(loglik: LogLikelihood, points: np.ndarray) -> BlockPass[Slopes]:
 
 def _slopes_of_blocks(kernel: Kernel, points: np.ndarray, n_nodes: int) -> Callable[[Rows], Slopes]:
     @cache
-    def densities(at_once: int) -> list[Callable[..., list[np.ndarray]]]:
+    def densities(at_once: int) -> list[Given]:
         """Return functions of rows, for so many points each."""
         starts = range(0, len(points), at_once)
         return [kernel.program.given(points[i : i + at_once]) for i in starts]
 
     def slopes(rows: Rows) -> Slopes:
-        arrays = kernel.arrays(rows)
+        of_rows = kernel.program.of_rows(rows.case_weights, *kernel.arrays(rows))
         most = _CACHED if n_nodes == 1 else max(_CACHED // n_nodes, _OF_PLACES)
         at_once = most // max(rows.n_unit_rows, 1)
         at_once = 2 ** max(at_once.bit_length() - 1, 0)  # few different ones
-        found = (Slopes(*f(rows.case_weights, *arrays)) for f in densities(at_once))
+        found = (Slopes(*density.at(of_rows)) for density in densities(at_once))
         return Slopes.of_parts(found, points.shape[1])
 
     return slopes

@@ -14,9 +14,10 @@ graph whose gradient is taken.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from itertools import pairwise
 from math import prod
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,10 @@ from pymc_coresets.reading.units.ragged import in_common_operations, without_fil
 from pymc_coresets.reading.units.varying import varying_terms
 
 #: Length of a step, in widths of the density, that is the last.
-_SHORT = 0.1
+_SHORT = 0.3
+#: Widths at most so many times those in the middle of the posterior are right enough wherever they
+#: are found, and so are last steps of a width at most.
+_WIDER = 1.5
 #: Least part of a step that is tried.
 _LEAST = 2.0**-14
 #: Steps, those included that were too long.
@@ -161,6 +165,12 @@ class _State(NamedTuple):
         """Which units go on."""
         return (self.size > _SHORT**2) & (self.part > _LEAST)
 
+    def is_doubtful(self, widths: Sequence[Any]) -> Any:  # noqa: ANN401 - see `going`
+        """Whether the curvature, or the step, may lead too far, given usual widths."""
+        diagonal = [row[-1] for row in Root.of(self.root).entries]
+        wide = [r * width < 1 / _WIDER for r, width in zip(diagonal, widths, strict=True)]
+        return reduce(or_, wide, self.size > 1.0)
+
 
 @dataclass(frozen=True, eq=False)
 class Surface:
@@ -249,7 +259,8 @@ class Surface:
         # A width beyond the end of the step, along each axis, a normal density has lost half a nat
         # again.  If much more is lost, the curvature is that of a flat place, or the step leads too
         # far: then widths are at most those in the middle of the posterior, and the step six.
-        is_normal = there - state.height >= 0.25 * foreseen - 2.0 * n_dims
+        as_foreseen = there - state.height >= 0.25 * foreseen - 2.0 * n_dims
+        is_normal = as_foreseen | ~state.is_doubtful(widths)
         narrow = Root(
             [
                 [
@@ -470,8 +481,19 @@ class Placement(Op):
         def of_all(values: Any) -> np.ndarray:  # noqa: ANN401
             return np.array(np.broadcast_to(values, shape), dtype=np.float64)
 
-        state = self._stepped(_State.at_centres(centre, given[0], self.n_dims, of_all), given, step)
-        return [np.asarray(a) for a in end(*given)(*state.flat)]
+        start = _State.at_centres(centre, given[0], self.n_dims, of_all)
+        state = self._stepped(start, given, step)
+        found = [z + d for z, d in zip(state.place, state.step, strict=True)] + [*state.root]
+        if (doubtful := state.is_doubtful(self._widths(given))).any():
+            which = _block_of(doubtful)
+            own = self._part(given, which)
+            few = _State.of([a[which] for a in state.flat], self.n_dims)
+            for whole, part in zip(found, end(*own)(*few.flat), strict=True):
+                whole[which] = part
+        return found
+
+    def _widths(self, given: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [given[0][:, j, j] for j in range(self.n_dims)]
 
     def _stepped(
         self,
@@ -485,12 +507,11 @@ class Placement(Op):
             going = _State.of(flat, self.n_dims).going
             if not going.any():
                 break
-            some = [np.flatnonzero(going.any(axis=a)) for a in _other_axes(going.ndim)]
-            if prod(map(len, some)) > 0.5 * going.size:
+            which = _block_of(going)
+            if prod(index.size for index in which) > 0.5 * going.size:
                 flat = [np.asarray(a) for a in at_all(*flat)]
                 continue
-            which = np.ix_(*some)
-            own = self._part(given, [index.ravel() for index in which])
+            own = self._part(given, which)
             few = _State.of([a[which] for a in flat], self.n_dims)
             left = self._stepped(few, own, step, most - number)
             for whole, part in zip(flat, left.flat, strict=True):
@@ -499,8 +520,8 @@ class Placement(Op):
         return _State.of(flat, self.n_dims)
 
     def _part(self, given: Sequence[np.ndarray], which: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return what is given for some draws and units."""
-        (factor, *others), draws, units = given, which[0], which[-1]
+        """Return what is given for some draws and units: see `_block_of`."""
+        (factor, *others), draws, units = given, which[0].ravel(), which[-1].ravel()
         entries = {"units": units}
         for sizes, role in zip(others, self.roles, strict=True):
             if role.is_size:
@@ -515,9 +536,11 @@ class Placement(Op):
         return found
 
 
-def _other_axes(ndim: int) -> list[tuple[int, ...]]:
-    """Return, for each axis, all others."""
-    return [tuple(b for b in range(ndim) if b != a) for a in range(ndim)]
+def _block_of(wanted: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the indices of the least block of all draws and units that are wanted."""
+    axes = range(wanted.ndim)
+    others = (tuple(b for b in axes if b != a) for a in axes)
+    return np.ix_(*(np.flatnonzero(wanted.any(axis=axis)) for axis in others))
 
 
 def _with_given(function: Callable[..., Any]) -> Callable[..., Function]:

@@ -184,7 +184,7 @@ def _(op: Spread, node: Apply) -> Segments | None:
 
 @summed_segments.register
 def _(op: Collect, node: Apply) -> Segments | None:
-    return Segments(*node.inputs) if op.are_long and not op.n_after else None
+    return None if op.n_after else Segments(*node.inputs, op.are_long)
 
 
 @direct_call.register

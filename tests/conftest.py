@@ -86,7 +86,7 @@ LONG = (
     "rows/test_units_of_rows.py",
     "test_removable_rooms.py",
     "unit/test_proposal.py",
-    "unit/test_sparse_curvature.py",
+    "unit/test_factors.py",
     "bad_input/test_bad_input.py",
     "models/test_missing_covariates.py",
     "statistical/test_approximate_posterior.py",

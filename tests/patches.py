@@ -30,6 +30,7 @@ LIMITS = {
     "levels_at_once": ["sampling.units.recovery._LEVELS"],
     "most_recovered": ["sampling.units.recovery._MOST"],
     "most_recorded": ["sampling.sample_and_check.MOST_RECORDED"],
+    "common_values": ["reading.units.integral.UnitDensity.has_common_values"],
     "degrees": ["sampling.units.staying_nodes._DEGREES"],
     "nearby": ["sampling.steps.starts._NEARBY"],
     "quick_proposals": ["sampling.steps.metropolis._QUICK"],

@@ -26,7 +26,7 @@ from pymc_coresets.rowlogp.of_model import likelihood_of_prototypes
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
 from tests.refusals import refused
-from tests.unit.test_streamed import in_chunks
+from tests.unit.test_passes import in_chunks
 
 SETTINGS = {"random_seed": 3, "progressbar": False}
 

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -621,3 +622,20 @@ def test_case_weights_may_sum_to_less_than_1():
     notes = rows.check()
     notes.require_usable()
     assert notes.total_weight == 0.25
+
+
+@given(sizes=st.lists(st.integers(0, 40), max_size=12), most=st.integers(1, 20))
+def test_chunks_hold_every_row_once(sizes, most):
+    pieces = [Piece(f"p{i}", size) for i, size in enumerate(sizes)]
+    for divide in (True, False):
+        chunks = chunks_of(pieces, most=most, divide=divide)
+        rows = [
+            (int(piece.where[1:]), row)
+            for chunk in chunks
+            for piece, row in (chunk.piece_at(r) for r in range(chunk.n_rows))
+        ]
+        assert rows == [(i, row) for i, size in enumerate(sizes) for row in range(size)]
+        assert [c.start for c in chunks] == list(np.cumsum([0, *(c.n_rows for c in chunks)])[:-1])
+        assert all(chunk.n_rows <= (most if divide else max([most, *sizes])) for chunk in chunks)
+        joined = [a.n_rows + b.n_rows for a, b in pairwise(chunks)]
+        assert divide or all(total > most for total in joined)

@@ -494,3 +494,17 @@ def test_after_a_failure_twice_as_many_nodes_follow_and_their_gradients_are_fini
     for nodes in tried:
         found = form.middle(nodes.rule, x)
         np.testing.assert_allclose(found.whiten(expected), 0.0, atol=0.3)
+
+
+def test_equal_units_are_evaluated_once_where_nodes_are_placed():
+    """Counts of 2,000 levels with one row each, of which some sixty are distinct."""
+    y = np.random.default_rng(7).poisson(np.exp(np.random.default_rng(8).normal(1.5, 0.9, 2_000)))
+    with pm.Model() as model:
+        z = pm.Normal("z", shape=2_000)
+        pm.Poisson("y", pm.math.exp(pm.Normal("a", 0, 2) + pm.HalfNormal("s") * z), observed=y)
+    sample = _Sample.of(read(model, "z"), key=1)
+    group = sample.single.sample
+    assert sample.has_all
+    assert len(group.rows) == len(np.unique(y))
+    assert group.weights.sum() == 2_000
+    np.testing.assert_array_equal(group.weights, group.rows.case_weights)

@@ -1,5 +1,6 @@
 """Densities of rows by what they see, and quadratics of many rows."""
 
+import logging
 from functools import partial
 from itertools import product
 from types import SimpleNamespace
@@ -23,15 +24,18 @@ from pymc_coresets.glm.control_variates.by_gradients import (
     regressed,
 )
 from pymc_coresets.glm.control_variates.expansion import AveragedRows, reliability
+from pymc_coresets.glm.control_variates.posteriors import Posteriors
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.parabolas import Parabolas
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.glm.predictor.row_density import effects, kinds_by_entries
 from pymc_coresets.glm.predictor.row_graph import evenly_spread, spread_rows
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
+from pymc_coresets.methods.job import Job
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import interface_at
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.derived import sampler_of
 from tests.refusals import refused
 
 # -- Rows whose log-density is quadratic in one of their numbers. ----------------------------------
@@ -437,3 +441,22 @@ def test_discrete_variables_have_no_coordinates():
         pm.Normal("y", pm.Normal("mean", shape=2)[kind], observed=np.arange(5.0))
     with refused(UnsupportedModelError, "'kind'", topic="regressions"):
         FreeCoordinates.of(find_observations(model))
+
+
+def test_the_search_for_the_mode_begins_several_times_if_there_are_several(caplog):
+    """A mixture of four kinds of counts: from PyMC's initial point, one of them stays empty."""
+    rng, n = np.random.default_rng(5), 1_000
+    level = np.array([-1.0, 1.5, 3.0, 4.5])
+    count = rng.poisson(np.exp(rng.choice(level, n, p=[0.3, 0.2, 0.2, 0.3])))
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 5, shape=4, transform=ordered)
+        kinds = pm.Poisson.dist(pm.math.exp(a + np.zeros((n, 1))))
+        pm.Mixture("y", w=pm.Dirichlet("w", np.ones(4)), comp_dists=kinds, observed=count)
+    sampler, rng = sampler_of(model), np.random.default_rng(1)
+    loglik = sampler.loglikelihood
+    job = Job(posterior=sampler, loglikelihood=loglik, size=1_000, rng=rng, sample_key=1)
+    with caplog.at_level(logging.INFO, logger="pymc_coresets"):
+        mode = Posteriors.begun(job, ByGradients(loglik)).mode
+    assert "several modes" in caplog.text
+    at = loglik.observations.space.constrain(mode[None]).values
+    np.testing.assert_allclose(at["a"][0], level, atol=0.35)  # two standard deviations

@@ -86,7 +86,7 @@ LONG = (
     "unit/test_control_variates.py",
     "rows/test_engines.py",
     "rows/test_units_of_rows.py",
-    "test_removable_rooms.py",
+    "test_architecture.py",
     "unit/test_proposal.py",
     "unit/test_factors.py",
     "bad_input/test_bad_input.py",

@@ -69,11 +69,15 @@ PARTS = {
     "comparison of rows": "rowlogp.of_model.verify_rows",
     "comparison of forms": "build.verify_form",
     "sums over all rows": "rowlogp.evaluation.LogLikelihood.sums",
+    "sums of all rows": "rowlogp.evaluation.LogLikelihood.of_all",
+    "slopes of all rows": "sampling.sampler.slopes_of_all",
     "log-densities at draws": "predictive.approximate_posterior.ApproximatePosterior.log_densities",
     "lines beyond draws": "sampling.probing.Probing.of",
     "second opinion": "sampling.sample_and_check.opinion_at",
     "chains of NUTS": "sampling.steps.nuts.WarmNuts.draw",
     "curvature by gradients": "glm.control_variates.by_gradients.ByGradients._curvature",
+    "draws around the mode": "one_call._around_mode",
+    "construction": "build.Construction.built",
     "levels recovered": "sampling.units.recovery.recover",
 }
 

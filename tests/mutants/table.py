@@ -1,7 +1,6 @@
 """Which tests answer for which module, the fastest first."""
 
 APPROXIMATIONS = "tests/statistical/test_approximations.py"
-PROPOSALS = "tests/statistical/test_proposals.py"
 UPDATES = "tests/statistical/test_updates.py"
 CONTROL_VARIATES = "tests/statistical/test_control_variates.py"
 CONTROL_VARIATES_OF_ROWS = "tests/rows/test_control_variates_of_rows.py"
@@ -23,7 +22,6 @@ STREAMS = "tests/statistical/test_streams.py"
 UNITS = "tests/models/test_units.py"
 MODES_OF_UNITS = "tests/models/test_modes_of_units.py"
 WALKS_OF_UNITS = "tests/models/test_walks_of_units.py"
-STORED_DRAWS = "tests/statistical/test_stored_draws.py"
 RECOVERY = "tests/statistical/test_recovery.py"
 UNITS_OF_CORESETS = "tests/statistical/test_units_of_coresets.py"
 GROWN_UNITS = "tests/statistical/test_units_that_grow.py"
@@ -52,22 +50,22 @@ TESTS = {
     "advice": (*unit("advice"), BUILD),
     "one_call": unit("one_call"),
     "numerics": (*unit("proposal", "display"), BUILD),
-    "deadline": (*unit("deadline"), BUILD),
+    "deadline": (*unit("display"), BUILD),
     "coreset": (APPROXIMATE, *unit("storage"), BUILD, ROWS_ELSEWHERE),
     "ancestry": (UPDATES, CONTROL_VARIATES),
     "storage": unit("storage"),
-    "weighted_rows": (APPROXIMATE, *unit("storage"), RESULTS, PROPOSALS),
+    "weighted_rows": (APPROXIMATE, *unit("storage"), RESULTS, SAMPLER),
     "options": unit("options"),
     "progress": (*unit("display"), PASS_GLM, BUILD),
     "compat/": (*unit("compat"), VECTORMATH, SAMPLER),
     "papers/pass_glm": (PASS_GLM, PASS_OF_ROWS),
     "display": (*unit("display", "diagnostics_datatree"), RESULTS),
-    "results/": (*unit("summary", "report"), RESULTS),
-    "after/": ("tests/models/test_predict.py", *unit("summary", "loo")),
-    "after/summary": (*unit("summary"), RESULTS),
+    "results/": (*unit("advice", "report"), RESULTS),
+    "after/": ("tests/models/test_predict.py", *unit("advice", "loo")),
+    "after/summary": (*unit("advice"), RESULTS),
     "after/plots": unit("diagnostics_plots"),
     "request": (BUILD, GROUPS),
-    "optional": ("tests/test_removable_rooms.py",),
+    "optional": ("tests/test_architecture.py",),
     "papers/": (*unit("sensitivity"), BUILD),
     "exceptions": (*unit("warnings", "options"), ERRORS),
     "rows/": unit("passes", "tangent_space"),
@@ -137,7 +135,7 @@ TESTS = {
     "reading/units/varying": (*unit("graphs_of_units"),),
     "reading/units/nodes": (UNITS, MODES_OF_UNITS),
     "reading/units/labels": (GROWN_UNITS,),
-    "reading/units/joined_units": (*unit("joined_units"), GROWN_UNITS),
+    "reading/units/joined_units": (*unit("placement"), GROWN_UNITS),
     "reading/units/factors": ("tests/models/test_missing_covariates.py", UNITS, UNITS_OF_CORESETS),
     "reading/units/integral": ("tests/models/test_values_of_units.py", UNITS),
     "reading/units/ragged": (*unit("graphs_of_units"), UNITS),
@@ -146,9 +144,9 @@ TESTS = {
     "loops/": (FUSED_LOOPS, VECTORMATH, *unit("folding")),
     "loops/fused_loops": (FUSED_LOOPS, ENGINES, MODELS),
     "loops/rewrites": (FUSED_LOOPS, *unit("pushdown", "folding")),
-    "loops/taken_apart": ("tests/loops/test_parts.py", FUSED_LOOPS),
-    "loops/segments": ("tests/loops/test_segments.py",),
-    "loops/batches": ("tests/loops/test_batches.py", FUSED_LOOPS),
+    "loops/taken_apart": ("tests/loops/test_direct_calls.py", FUSED_LOOPS),
+    "loops/segments": ("tests/loops/test_direct_calls.py",),
+    "loops/batches": ("tests/loops/test_direct_calls.py", FUSED_LOOPS),
     "loops/direct_calls": ("tests/loops/test_direct_calls.py", FUSED_LOOPS),
     "rowlogp/unit_modes": (MODES_OF_UNITS, UNITS),
     "rowlogp/units": (UNITS, WALKS_OF_UNITS, UNITS_OF_CORESETS),
@@ -162,7 +160,7 @@ TESTS = {
         BUILD,
         APPROXIMATIONS,
     ),
-    "rowlogp/log_concavity": unit("log_concavity"),
+    "rowlogp/log_concavity": unit("densities"),
     "rowlogp/functions": unit("densities"),
     "rowlogp/rest": (APPROXIMATIONS, PASS_GLM),
     "rowlogp/verification": (VERIFICATION, ERRORS),
@@ -183,7 +181,7 @@ TESTS = {
     "diagnostics/lines": unit("lines"),
     "diagnostics/separate_parts": unit("lines"),
     "diagnostics/stein": unit("stein", "lines"),
-    "diagnostics/stein_of_units": (*unit("stein"), STORED_DRAWS),
+    "diagnostics/stein_of_units": (*unit("stein"), RECOVERY),
     "diagnostics/short_chains": unit("many_chains"),
     "diagnostics/importance": unit("importance", "diagnostics_datatree"),
     "growth/streams": (STREAMS,),
@@ -212,12 +210,12 @@ TESTS = {
         SAMPLER,
     ),
     "sampling/steps/metropolis": unit("independent_proposals"),
-    "sampling/normal": (*unit("proposal", "modes", "factors"), PROPOSALS),
+    "sampling/normal": (*unit("proposal", "modes", "factors"), SAMPLER),
     "sampling/curvature": unit("proposal", "factors", "weighting"),
     "sampling/maximisation/central_differences": unit("modes", "proposal", "factors"),
     "sampling/maximisation/many_modes": unit("modes", "proposal", "weighting"),
     "sampling/maximisation/paths": unit("modes"),
-    "sampling/maximisation/one_start": unit("maximisation", "proposal", "levels"),
+    "sampling/maximisation/one_start": unit("symmetries", "proposal", "levels"),
     "sampling/mode_search": unit("modes"),
     "sampling/modes": unit("proposal", "modes"),
     "sampling/found_modes": unit("modes"),
@@ -225,7 +223,7 @@ TESTS = {
     "sampling/decisive_rows": unit("symmetries"),
     "sampling/symmetry/": unit("symmetries"),
     "sampling/maximisation/data_starts": unit("symmetries"),
-    "sampling/maximisation/many_starts": unit("maximisation", "modes"),
+    "sampling/maximisation/many_starts": unit("symmetries", "modes"),
     "sampling/density": (
         *unit("densities", "proposal", "independent_proposals"),
         ROWS_ELSEWHERE,
@@ -245,9 +243,9 @@ TESTS = {
     "sampling/units/frames": unit("units_given_the_rest"),
     "sampling/units/histograms": unit("units_given_the_rest"),
     "sampling/units/regressions": unit("units_given_the_rest"),
-    "sampling/units/stored_draws": (STORED_DRAWS,),
+    "sampling/units/stored_draws": (RECOVERY,),
     "sampling/probing": unit("lines"),
-    "sampling/certified_draws/around_mode": unit("around_mode"),
+    "sampling/certified_draws/around_mode": unit("weighting"),
     "sampling/sample_and_check": (APPROXIMATE,),
     "predictive/": ("tests/models/test_predict.py", "tests/models/test_missing_outcomes.py"),
     "predictive/approximate_posterior": (APPROXIMATE,),
@@ -302,14 +300,14 @@ TESTS = {
     ),
     "glm/control_variates/hierarchy": unit("levels"),
     "glm/control_variates/sparse_derivatives": unit("factors"),
-    "glm/given_scales/": (*unit("kernel_mixture"), "tests/models/test_given_scales.py"),
+    "glm/given_scales/": ("tests/models/test_given_scales.py",),
     "glm/control_variates/": (*unit("control_variates", "factors"), CONTROL_VARIATES),
     "glm/control_variates/method": (
         *unit("options_of_methods", "control_variates", "factors"),
         CONTROL_VARIATES,
     ),
     "glm/predictor/": (LINEAR,),
-    "glm/predictor/parabolas": (*unit("row_quadratics"), "tests/models/test_rows_in_widths.py"),
+    "glm/predictor/parabolas": (*unit("row_quadratics"), SEVERAL_PREDICTORS),
     "glm/predictor/cut": (LINEAR, SEVERAL_PREDICTORS),
     "glm/predictor/row_density": unit("polynomial", "row_quadratics"),
     "glm/predictor/seen_rows": (

@@ -15,7 +15,6 @@ from pytensor.graph import Apply, Op, vectorize_graph
 from pymc_coresets import UnsupportedModelError, build_coreset
 from pymc_coresets.compat import pytensor_api
 from pymc_coresets.compat.pytensor_api import Elemwise
-from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.folding import (
     numpy_function,
     numpy_mode,
@@ -26,7 +25,7 @@ from pymc_coresets.reading.folding import (
 from pymc_coresets.reading.long_format import LongFormat
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.other_forms import Cells, without_length_one
-from tests.modes import PLAIN_MODE
+from tests.modes import PLAIN_MODE, loop_mode
 from tests.refusals import refused
 
 # -- Graphs that NumPy evaluates: stable, and never one number at a time. --------------------------

@@ -16,7 +16,6 @@ from pytensor.graph import (
 from scipy.special import expit
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.units.complements import without_double_complements
 from pymc_coresets.reading.units.each_column import by_columns
@@ -30,7 +29,7 @@ from pymc_coresets.reading.units.ragged import (
     without_filled,
 )
 from pymc_coresets.reading.units.varying import varying_terms
-from tests.modes import PLAIN_MODE
+from tests.modes import PLAIN_MODE, loop_mode
 
 # -- Sums over the rows of units, and values of units at their rows, in every mode. ----------------
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.signal import lfilter
 from scipy.stats import genpareto
 
-from pymc_coresets import InvalidDataError, InvalidOptionError
+from pymc_coresets import InvalidDataError, InvalidOptionError, compare
 from pymc_coresets.diagnostics import importance
 from pymc_coresets.diagnostics.evaluated_draws import (
     EvaluatedDraws,
@@ -407,3 +407,16 @@ def test_nothing_is_said_of_the_number_where_all_were_evaluated(idata):
 def test_sizes_that_are_none_are_named(value):
     with refused(InvalidOptionError, "ess=", "positive"):
         wanted_ess(value)
+
+
+def test_reweighted_draws_count_by_their_own_effective_sample_size():
+    theta, others = np.random.default_rng(1).normal(size=(2, 4, 500))
+    full, tree = (
+        xr.DataTree.from_dict({"posterior": xr.Dataset({"theta": (("chain", "draw"), v)})})
+        for v in (1 + others, theta)
+    )
+    found = EvaluatedDraws.at_all(1.0 * theta)
+    weighted = resample_draws(Chains(tree), found, rng=np.random.default_rng(1))
+    row = compare(full, weighted).table.loc["theta"]
+    assert row["delta_mean_noise"] > 1 / np.sqrt(weighted.posterior.attrs["psis_ess"])
+    assert abs(row["delta_mean_sd"]) < 5 * row["delta_mean_noise"]

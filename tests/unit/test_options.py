@@ -5,6 +5,7 @@ import copy
 import math
 import pickle
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pymc as pm
 import pytest
 from numpy.testing import assert_array_equal
 
+import pymc_coresets
 from pymc_coresets import (
     CoresetError,
     CoresetWarning,
@@ -245,3 +247,31 @@ def test_another_class_topic_or_fact_is_another_refusal(error):
         raise CoresetError("Of the 3 rows, 2 lack 'beta'.")
     with pytest.raises(AssertionError), refused(CoresetError, "'beta'", "3"):
         raise error
+
+
+# -- which line warnings point to -----------------------------------------------------------------
+
+PACKAGE = Path(pymc_coresets.__file__).parent
+
+
+def test_a_warning_within_a_context_points_here():
+    code = """
+@contextmanager
+def reading():
+    warn_user("few draws")
+    yield
+
+with reading():
+    pass
+"""
+    names = {"warn_user": warn_user, "contextmanager": contextmanager}
+    with pytest.warns(CoresetWarning) as caught:
+        exec(compile(code, f"{PACKAGE}/build.py", "exec"), names)
+    assert caught[0].filename == __file__
+
+
+def test_a_folder_whose_name_only_begins_alike_is_the_users():
+    path = f"{PACKAGE}_of_mine/analysis.py"
+    with pytest.warns(CoresetWarning) as caught:
+        exec(compile("warn_user('few draws')", path, "exec"), {"warn_user": warn_user})
+    assert caught[0].filename == path

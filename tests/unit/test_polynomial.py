@@ -35,6 +35,7 @@ from pymc_coresets.papers.polynomial.statistics import (
 )
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.derived import predictor_of, rows_seen
 from tests.refusals import refused
 
 N, P = 300, 3
@@ -489,3 +490,12 @@ def test_sparse_matrices_are_judged_like_dense_ones(negative):
     matrix[9, 9] = -1.0
     assert is_concave(sparse.csr_array(matrix)) is negative
     assert is_concave(matrix) is negative
+
+
+def test_large_radii_do_not_lose_the_tails():
+    with pm.Model() as model:
+        pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=np.array([0, 1, 1]))
+    found = row_polynomials(rows_seen(predictor_of(model)), 2, 60.0)
+    nodes, fit = chebyshev_fit(2, 60.0)
+    y = np.array([0.0, 1.0, 1.0])[:, None]
+    np.testing.assert_allclose(found, (y * nodes - np.logaddexp(0, nodes)) @ fit, rtol=1e-9)

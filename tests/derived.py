@@ -7,12 +7,21 @@ import numpy as np
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
 from pymc_coresets.papers.signed_rows import SignedRows, signed_by_labels
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
 
-__all__ = ["likelihood_of", "predictor_of", "proposed", "rows_seen", "sampler_of", "signed_rows_of"]
+__all__ = [
+    "draws_of",
+    "likelihood_of",
+    "predictor_of",
+    "proposed",
+    "rows_seen",
+    "sampler_of",
+    "signed_rows_of",
+]
 
 
 def likelihood_of(model: object = None, **options: Any) -> LogLikelihood:
@@ -29,6 +38,11 @@ def proposed(model: object, size: int, start_size: int, seed: int = 1) -> Any:
     """Return draws from near the posterior of all rows, with their modes; None if none is found."""
     rng = np.random.default_rng(seed)
     return proposal(sampler_of(model), size, start_size=start_size, rng=rng)
+
+
+def draws_of(**values: np.ndarray) -> Draws:
+    """Return draws of variables by name, (n_draws, ...)."""
+    return Draws(values)
 
 
 def predictor_of(model: object = None) -> Predictors:

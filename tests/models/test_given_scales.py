@@ -26,6 +26,7 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.normal import heavy_tailed
+from tests.derived import likelihood_of
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
@@ -107,7 +108,7 @@ def log_marginal(build, scales):
 @pytest.fixture(scope="module", params=[crossed, nested], ids=["crossed", "nested"])
 def posterior(request):
     model = request.param()
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     found = _posterior_of(loglik, rng=np.random.default_rng(1))
     assert found is not None
     return request.param, model, loglik, found
@@ -209,7 +210,7 @@ def test_one_call_draws_all_variables_without_a_coreset():
     [pytest.param(2_500, 2_500, 5_000, marks=pytest.mark.slow), (50, 1_000, 2_400)],
 )
 def test_of_few_rows_there_are_as_many_independent_draws_as_wanted(wanted, at_least, at_most):
-    loglik = LogLikelihood(find_observations(crossed()))
+    loglik = likelihood_of(crossed())
     found = drawn_given_scales(loglik, rng=np.random.default_rng(2), wanted=wanted)
     assert at_least <= found.certificate.ess <= found.certificate.n_draws <= at_most
 
@@ -288,7 +289,7 @@ OTHER_PRIORS = {
 def test_what_is_not_normal_given_the_scales_far_away_is_refused(prior):
     with pm.Model() as model:
         pm.Normal("y", prior()[STUDENT], pm.HalfNormal("s", 2), observed=CROSSED)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     with refused(UnsupportedModelError, "normal", topic="regressions"):
         drawn_given_scales(loglik, rng=np.random.default_rng(1))
 
@@ -333,7 +334,7 @@ def test_widths_of_each_row_are_too_many_kinds():
             "y", eta, pm.math.sqrt(pm.HalfNormal("s", 2) ** 2 + np.exp(X)), observed=CROSSED
         )
     )
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     with refused(UnsupportedModelError, "Rows", "normal", "widths", topic="regressions"):
         drawn_given_scales(loglik, rng=np.random.default_rng(1))
 
@@ -366,7 +367,7 @@ def test_a_scale_of_either_sign_has_two_modes_however_far_apart():
         own = pm.Normal("scale", 0, 90) * pm.Normal("own", shape=40)
         mean = pm.Normal("mean", 0, 90) + own[STUDENT]
         pm.Normal("y", mean, pm.HalfNormal("s", 90), observed=30 * CROSSED)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     found = drawn_given_scales(loglik, rng=np.random.default_rng(1))
     assert len(found.proposal.modes) == 2
     is_positive = found.proposal.draws.values["scale"] > 0
@@ -417,7 +418,7 @@ def test_modes_of_the_scales_have_the_masses_of_a_grid(several):
             else pm.Normal("own", 0, scale, shape=30)
         )
         pm.Normal("y", own[BY_LEVEL], 1.0, observed=SLIGHT)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     found = drawn_given_scales(loglik, rng=np.random.default_rng(1))
     log_scale = found.proposal.draws.values["log_scale"]
     nearest = np.abs(log_scale[:, None] - centres).argmin(axis=1)
@@ -432,7 +433,7 @@ def test_effects_that_meet_no_other_variable_are_drawn():
     with pm.Model() as model:
         own = pm.Normal("own", 0, pm.HalfNormal("sd_own", 4), shape=40)
         pm.Normal("y", own[STUDENT], pm.HalfNormal("s", 2), observed=CROSSED)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     found = drawn_given_scales(loglik, rng=np.random.default_rng(1))
     own, scale, s = (found.proposal.draws.values[name] for name in ("own", "sd_own", "s"))
     weights = np.exp(found.proposal.log_ratios - found.proposal.log_ratios.max())
@@ -477,7 +478,7 @@ def moments_of_the_scale_of_rare_levels():
     "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))]
 )
 def test_tails_that_bend_towards_a_scale_of_zero_are_drawn(seed):
-    loglik = LogLikelihood(find_observations(rare_levels()))
+    loglik = likelihood_of(rare_levels())
     found = drawn_given_scales(loglik, rng=np.random.default_rng(seed))
     log_ratios, scale = found.proposal.log_ratios, found.proposal.draws.values["sd_own"]
     weights = np.exp(log_ratios - log_ratios.max())

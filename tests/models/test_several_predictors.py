@@ -18,7 +18,7 @@ from pymc_coresets.glm.predictor.predictors import RowsInMemory, coefficient_dra
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.derived import likelihood_of
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
@@ -485,7 +485,7 @@ def test_coefficients_of_earlier_versions_are_put_back():
 def test_rows_elsewhere_have_the_same_quadratic(coreset):
     few = {name: values[:60] for name, values in DATA.items()}
     found = build_coreset(crossed(few), rows=open_rows(DATA), random_seed=1, progressbar=False)
-    loglik = LogLikelihood(find_observations(crossed()))
+    loglik = likelihood_of(crossed())
     assert found.size == 40
     assert found.objective < 1e-12
     assert found.quadratic.names == coreset.quadratic.names

@@ -3,7 +3,6 @@
 APPROXIMATIONS = "tests/statistical/test_approximations.py"
 UPDATES = "tests/statistical/test_updates.py"
 CONTROL_VARIATES = "tests/statistical/test_control_variates.py"
-CONTROL_VARIATES_OF_ROWS = "tests/rows/test_control_variates_of_rows.py"
 SEVERAL_PREDICTORS = "tests/models/test_several_predictors.py"
 CONTRACT = "tests/properties/test_algorithm_contract.py"
 ERRORS = "tests/models/test_errors.py"
@@ -55,7 +54,7 @@ TESTS = {
     "ancestry": (UPDATES, CONTROL_VARIATES),
     "storage": unit("storage"),
     "weighted_rows": (APPROXIMATE, *unit("storage"), RESULTS, SAMPLER),
-    "options": unit("options"),
+    "options": unit("advice"),
     "progress": (*unit("display"), PASS_GLM, BUILD),
     "compat/": (*unit("compat"), VECTORMATH, SAMPLER),
     "papers/pass_glm": (PASS_GLM, PASS_OF_ROWS),
@@ -67,7 +66,7 @@ TESTS = {
     "request": (BUILD, GROUPS),
     "optional": ("tests/test_architecture.py",),
     "papers/": (*unit("sensitivity"), BUILD),
-    "exceptions": (*unit("warnings", "options"), ERRORS),
+    "exceptions": (*unit("warnings", "advice"), ERRORS),
     "rows/": unit("passes", "tangent_space"),
     "rows/values": unit("passes", "tangent_space"),
     "rows/keyed": (*unit("passes"), MEMORY_AND_CHUNKS, ENGINES),
@@ -206,7 +205,7 @@ TESTS = {
         CONTROL_VARIATES,
     ),
     "sampling/steps/nuts": (
-        *unit("options", "independent_proposals", "factors", "levels"),
+        *unit("advice", "independent_proposals", "factors", "levels"),
         SAMPLER,
     ),
     "sampling/steps/metropolis": unit("independent_proposals"),
@@ -312,7 +311,7 @@ TESTS = {
     "glm/predictor/row_density": unit("polynomial", "row_quadratics"),
     "glm/predictor/seen_rows": (
         *unit("polynomial", "control_variates"),
-        CONTROL_VARIATES_OF_ROWS,
+        MEMORY_AND_CHUNKS,
         PASS_OF_ROWS,
     ),
     "glm/predictor/row_graph": (*unit("row_quadratics"), LINEAR),

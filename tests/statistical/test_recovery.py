@@ -21,8 +21,6 @@ from pymc_coresets.sampling.units.stored_draws import judged_units
 from tests.models.units import nodes_at, read
 from tests.refusals import refused, warned
 
-# -- Draws of integrated variables given the shared ones: against closed forms, by probabilities. --
-
 # -- distribution functions ------------------------------------------------------------------------
 
 

@@ -28,8 +28,6 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.papers.reserve import Reserve
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_of
@@ -40,6 +38,7 @@ from pymc_coresets.sampling.steps import nuts
 from pymc_coresets.sampling.steps.near_normal import GriddedMarginals, Table
 from pymc_coresets.storage import write_netcdf
 from pymc_coresets.weighted_rows import restored_proposal, stored_proposal
+from tests.derived import likelihood_of, sampler_of
 from tests.refusals import refused, warned
 
 # -- Draws of changing coresets: right by closed forms, and compiled once. -------------------------
@@ -61,7 +60,7 @@ def loglik():
         # Nutpie compiles a sum in a tenth of the time that a product of matrices takes.
         mu = pm.Deterministic("mu", (X * pm.Normal("beta", shape=D)).sum(axis=1), dims="obs")
         pm.Normal("y", mu, 1.0, observed=Y, dims="obs")
-    return LogLikelihood(find_observations(model))
+    return likelihood_of(model)
 
 
 def posterior(indices, weights):
@@ -167,7 +166,7 @@ def test_rewrites_of_many_answers_of_classes_end():
 def test_loops_of_searches_are_compiled_where_they_evaluate_many_rows(n_rows, is_small):
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(n_rows))
-    functions = LogLikelihood(find_observations(model)).functions
+    functions = likelihood_of(model).functions
     assert functions.few_slopes == is_small
     assert (functions.gradients is not functions.as_loops.gradients) == is_small
 
@@ -198,7 +197,7 @@ def test_where_nuts_cannot_start_the_variable_is_named_once():
         mu = pm.Normal("mu")
         pm.Potential("limit", pm.math.log(mu - 50.0))
         pm.Normal("y", mu, observed=np.zeros(20))
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)), kind="nuts")
+    sampler = sampler_of(model, kind="nuts")
     with refused(SamplingError, "initial point", "'limit'", "nan") as caught:
         draw(sampler, np.arange(3), np.ones(3), 100)
     assert not re.search(r"SamplerWarning|Try model\.debug|\n", caught.value.message)
@@ -223,7 +222,7 @@ def test_discrete_variables_are_named():
     with pm.Model() as model:
         flip = pm.Bernoulli("flip", 0.5)
         pm.Normal("y", flip, observed=np.zeros(20))
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
+    sampler = sampler_of(model)
     with refused(SamplingError, "'flip'"):
         draw(sampler, np.arange(3), np.ones(3), 100)
 
@@ -267,7 +266,7 @@ def hierarchy():
         pm.Poisson("y", pm.math.exp(effect[group]), observed=counts)
     chosen, weights = CORESETS[0]
     totals = [np.bincount(group[chosen], w, 5) for w in (weights, weights * counts[chosen])]
-    return LogLikelihood(find_observations(model)), partial(cdf_of_scale, *totals)
+    return likelihood_of(model), partial(cdf_of_scale, *totals)
 
 
 def cdf_of_scale(exposure, events, x):
@@ -297,7 +296,7 @@ def test_laplace_draws_are_corrected_for_skewness():
     y = np.array([1, 0, 2, 1])
     with pm.Model() as model:
         pm.Poisson("y", pm.Gamma("rate", 2.0, 1.0), observed=y)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     sampler = CoresetSampler(loglik, kind="auto")
     draws = draw(sampler, np.arange(4), np.ones(4), 2_000)
     assert sampler.counts["n_corrected_laplace"] == 1
@@ -317,7 +316,7 @@ def test_heavy_tails_are_drawn_as_heavy_as_they_are():
     with pm.Model() as model:
         mu = pm.StudentT("mu", nu=1, shape=5)
         pm.Normal("y", mu.sum(), 1e4, observed=np.zeros(20))
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
+    sampler = sampler_of(model)
     draws = draw(sampler, np.arange(3), np.ones(3), 2_000).values["mu"]
     for own in draws.T:
         assert kstest(own[::4], student(1).cdf).pvalue > 1e-5
@@ -341,7 +340,7 @@ def test_ctrl_c_is_not_taken_for_a_short_run(by_nuts, ctrl_c):
 def test_draws_beyond_the_likelihood_are_counted():
     with pm.Model() as model:
         pm.Uniform("y", 0, pm.Exponential("end"), observed=np.linspace(0.1, 2.0, 20))
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     sampler = CoresetSampler(loglik)
     draws = Draws({"end": np.array([1.5, 2.5, 3.0])})
     total = sampler.sums(draws).total
@@ -366,7 +365,7 @@ def test_the_mode_of_a_coreset_is_looked_for_near_that_of_all_rows():
     y = np.append(np.random.default_rng(1).normal(20, 1, 400), 0.0)
     with pm.Model() as model:
         pm.Cauchy("y", pm.Normal("mu", 0, 100), 1.0, observed=y)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     sampler = CoresetSampler(loglik, kind="laplace")
     rows, rng = loglik.source.take(np.array([0, 400])), np.random.default_rng(1)
 
@@ -401,7 +400,7 @@ def test_points_of_density_zero_have_no_weight(beyond, way):
     with pm.Model() as model:
         mu = pm.Flat("mu")
         pm.Potential("y", pm.math.switch(mu < 2.2, -((mu - np.zeros(4)) ** 2) / 8, beyond))
-    sampler = CoresetSampler(LogLikelihood(find_observations(model, observed="y")))
+    sampler = CoresetSampler(likelihood_of(model, observed="y"))
     rows, weights = sampler.loglikelihood.all_rows, np.ones(4)
     rng = np.random.default_rng(1)
     if way == "reserve":

@@ -23,7 +23,6 @@ from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.functions import Functions
 from pymc_coresets.rowlogp.log_concavity import (
     AFFINE,
@@ -35,10 +34,9 @@ from pymc_coresets.rowlogp.rest import RestLogDensity
 from pymc_coresets.sampling.density import Density, Surrogate, pass_of
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.one_point import OnePoint
+from tests.derived import likelihood_of
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused
-
-# -- Points, draws, and densities of weighted rows at them, with their gradients. ------------------
 
 # -- Many points of the unconstrained space at once, against PyMC's own functions of one point. ----
 
@@ -386,7 +384,7 @@ def test_weighted_rows_have_a_density_and_slopes():
     """Minus infinity where nothing is left of it."""
     with pm.Model() as model:
         pm.Poisson("y", pm.math.exp(pm.Normal("b")), observed=COUNTS)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     weights = np.array([1.0, 2.0, 0.5])
     surrogate = CoresetSampler(loglik).posterior(loglik.all_rows, weights)
     at = np.array([[800.0], [0.3]])
@@ -408,7 +406,7 @@ def test_densities_and_gradients_have_the_quadratic_beside_weighted_rows():
     with pm.Model() as model:
         b = pm.Normal("b", shape=2)
         pm.Normal("y", b[0] + b[1], 1.0, observed=y)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     quadratic = Quadratic(
         names=("b0", "b1"),
         center=seen,
@@ -494,7 +492,7 @@ OTHERS = {
 
 
 def proven(model):
-    return is_log_concave(LogLikelihood(find_observations(model)))
+    return is_log_concave(likelihood_of(model))
 
 
 @pytest.mark.parametrize("kind", CONCAVE)

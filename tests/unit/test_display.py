@@ -33,8 +33,6 @@ from pymc_coresets.sampling.maximisation import many_modes
 from pymc_coresets.solving.solution import History, Progress
 from tests.refusals import refused
 
-# -- What is shown: results as text, and the progress of what runs. --------------------------------
-
 # -- How results are shown, as text and in notebooks. ----------------------------------------------
 
 

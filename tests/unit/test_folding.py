@@ -324,3 +324,23 @@ def test_threads_share_a_loop_over_a_black_box():
         found = pool.map(lambda part: function(means, part), parts)
         for part, values in zip(parts, found, strict=True):
             assert_allclose(np.squeeze(values, axis=0), -((part - means[:, None]) ** 2) / 2)
+
+
+# -- graphs of single precision --------------------------------------------------------------------
+
+
+def test_graphs_are_made_anew_with_casts_and_symbolic_operations():
+    single, double = pt.vector("x", dtype="float32"), pt.vector("x", dtype="float64")
+    log_sum = pt.logsumexp(pt.cast(single**2, "float32"))
+    first = pt.set_subtensor(pt.zeros(2, dtype="float32")[0], single.sum())
+    parts = pt.stack([log_sum, first.sum(), pt.cast(single.shape[0], "float32")])
+    [wide] = widened([parts], {single: double})
+    found = pytensor.function([double], wide, mode="FAST_COMPILE")([1e-9, 1.0])
+    assert_allclose(found, [1.3132616875182228, 1 + 1e-9, 2], rtol=1e-14)
+
+
+def test_a_loop_of_single_precision_is_refused():
+    x = pt.vector("x", dtype="float32")
+    total = pytensor.scan(lambda a, b: a + b, x, x[0], return_updates=False)[-1]
+    with refused(UnsupportedModelError, "floatX = 'float64'"):
+        widened([total], {x: pt.vector("x", dtype="float64")})

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from numpy.testing import assert_allclose
 from pymc import initial_point
 from pymc.initial_point import make_initial_point_fns_per_chain
 from scipy.special import digamma, polygamma
@@ -21,6 +23,7 @@ from pymc_coresets.sampling.steps.metropolis import IndependentProposals, path
 from pymc_coresets.sampling.steps.nuts import SharedTrace, sample_by_pymc
 from pymc_coresets.sampling.steps.playback import Playback
 from pymc_coresets.sampling.steps.starts import around_draws, better_start, known_metric, normal_of
+from tests.derived import sampler_of
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
 
@@ -512,3 +515,43 @@ def test_of_several_modes_the_largest_is_the_middle(largest):
     known = Proposal(draws=draws, log_ratios=np.zeros(10), around=mixture)
     [found] = normal_of(known, Unconstrained(model))
     assert found is parts[largest]
+
+
+# -- models in single precision --------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_single_precision():
+    """NUTS of a normal distribution in single precision, whose mode is far from the start."""
+    with pytensor.config.change_flags(floatX="float32"):
+        y = np.random.default_rng(1).normal(20.0, 1.0, size=4_000)
+        with pm.Model():
+            pm.Normal("y", pm.Normal("mu", 0.0, 100.0), 1.0, observed=y)
+            yield sampler_of(kind="nuts")
+
+
+def test_chains_of_models_in_single_precision_arrive(in_single_precision):
+    sampler = in_single_precision
+    every = sampler.loglikelihood.in_memory.all
+    mean, sd = every.inputs[0].mean(), 1 / np.sqrt(4_000)
+    points = sampler.drawn(every, np.ones(4_000), 400, rng=np.random.default_rng(1)).points
+    assert_allclose(points.mean(), mean, atol=0.3 * sd)
+    assert 0.8 < points.std() / sd < 1.25
+
+
+def test_the_metric_that_is_known_serves_models_in_single_precision(in_single_precision):
+    sampler = in_single_precision
+    every, space = sampler.loglikelihood.in_memory.all, sampler.space
+    around = sampler.laplace(every, np.ones(4_000))
+    points, _ = around.draw(50, rng=np.random.default_rng(1))
+    known = Proposal(draws=space.constrain(points), log_ratios=np.zeros(50), around=around)
+    options = {"chains": 2, "compile_kwargs": {}, "random_seed": 1}
+    options = known_metric(space.model, known, space, options)
+    quick = {"draws": 200, "cores": 1, "progressbar": False, "compute_convergence_checks": False}
+    idata = pm.sample(model=space.model, **options, **quick)
+    assert_allclose(idata["posterior"]["mu"].mean(), around.location[0], atol=0.3 / np.sqrt(4_000))
+    points = sampler.drawn_in_metric(
+        every, np.ones(4_000), 200, starts=points, metric=around.largest.factor,
+        rng=np.random.default_rng(1),
+    ).points  # fmt: skip
+    assert_allclose(points.mean(), around.location[0], atol=0.3 / np.sqrt(4_000))

@@ -1,7 +1,6 @@
-"""Leave-one-out cross-validation, against closed forms, also without influential rows."""
+"""The elpd of all rows: against closed forms, ArviZ, and over repeated samples and draws."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
@@ -37,9 +36,8 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.passes import BlockPass
 from pymc_coresets.rows.values import NO_UNIT_ROWS, Rows, UnitRows
+from tests.derived import likelihood_of
 from tests.refusals import refused, warned
-
-# -- The elpd of all rows: against closed forms, ArviZ, and over repeated samples and draws. -------
 
 N, PRIOR_SD, NOISE = 500, 2.0, 1.3
 X = np.random.default_rng(1).normal(size=(N, 3))
@@ -99,7 +97,7 @@ class Exact:
 
 @pytest.fixture(scope="module")
 def loglik():
-    found = LogLikelihood(find_observations(regression()))
+    found = likelihood_of(regression())
     found.matrix({"beta": np.zeros((1, 3))})  # compiles it for all tests
     return found
 
@@ -180,7 +178,7 @@ def test_the_parts_of_the_error_are_apart(loglik, exact):
     by_rows = [estimate(loglik, draws, 20, key=key) for key in range(25)]
     reported = np.sqrt(np.mean([one.subsampling_se**2 for one in by_rows]))
     assert_allclose(np.std([one.elpd for one in by_rows]), reported, rtol=0.5)
-    few = LogLikelihood(find_observations(regression(X[:50], Y[:50] / 2)))
+    few = likelihood_of(regression(X[:50], Y[:50] / 2))
     few.matrix({"beta": np.zeros((1, 3))})
     its = Exact(X[:50], Y[:50] / 2)
     by_draws = [estimate(few, its.draws(seed), np.inf) for seed in range(25)]
@@ -269,10 +267,9 @@ def test_merged_rows_are_the_same_as_separate_ones():
 def test_parts_are_one_sum(exact):
     """Two halves of the data are the data."""
     halves = [
-        LogLikelihood(find_observations(regression(x, y)))
-        for x, y in zip(np.split(X, 2), np.split(Y, 2), strict=True)
+        likelihood_of(regression(x, y)) for x, y in zip(np.split(X, 2), np.split(Y, 2), strict=True)
     ]
-    draws, whole = exact.draws(1), LogLikelihood(find_observations(regression()))
+    draws, whole = exact.draws(1), likelihood_of(regression())
     both = elpd_of_rows(halves, *draws, observations=90, key=3, remedy="")
     one = estimate(whole, draws, 90, key=3)
     assert_allclose([both.elpd, both.se, both.mcse], [one.elpd, one.se, one.mcse])
@@ -284,7 +281,7 @@ def test_parts_are_one_sum(exact):
 def test_influential_rows_are_named():
     x, y = X[:300], Y[:300].copy()
     y[17] += 60.0
-    loglik, draws = LogLikelihood(find_observations(regression(x, y))), Exact(x, y).draws(1)
+    loglik, draws = likelihood_of(regression(x, y)), Exact(x, y).draws(1)
     with warned("1 of the 300 rows", "observation 17", "heavier tails"):
         found = estimate(loglik, draws, np.inf)
     assert found.warning
@@ -302,7 +299,7 @@ def test_draws_that_miss_the_posterior_are_told(loglik, exact):
 
 def test_models_are_compared_row_by_row(loglik, exact):
     """The difference of two models is known far better than either, by rows that both share."""
-    fewer = LogLikelihood(find_observations(regression(X[:, :2])))
+    fewer = likelihood_of(regression(X[:, :2]))
     small = Exact(X[:, :2])
     z = np.random.default_rng(7).normal(size=(*SHAPE, 2))
     beta = small.mean + z @ np.linalg.cholesky(small.covariance).T
@@ -342,7 +339,7 @@ def test_an_approximation_knows_the_elpd_of_all_rows(logistic, build):
     """Draws of the approximation give the elpd of the full posterior, both by sums over a grid."""
     approximation = build(logistic, random_seed=1, progressbar=False)
     grid = np.linspace(-1.0, 3.0, 4_001)
-    values = LogLikelihood(find_observations(logistic)).matrix({"b": grid})
+    values = likelihood_of(logistic).matrix({"b": grid})
     on_grid = xr.DataTree.from_dict({"posterior": xr.Dataset({"b": (("chain", "draw"), [grid])})})
     full, own = values.sum(axis=0), approximation.approximation.replacement.loglik(on_grid)
     weights, heights = (
@@ -403,222 +400,7 @@ def test_free_is_the_inverse_of_constrain():
     assert_allclose(space.free(space.constrain(points)), points)
 
 
-# -- Rows of large influence in the elpd of all rows: found, removed from the posterior, or named. -
-
-KAPPA, ALPHA, RATE = 0.01, 2.0, 2.0
-REMOVED = "removed from the posterior instead"
-
-
-class Normal(NamedTuple):
-    """Normal rows with a conjugate prior of their mean and precision."""
-
-    y: np.ndarray
-
-    @property
-    def posterior(self):
-        n, mean = len(self.y), self.y.mean()
-        kappa, shape = KAPPA + n, ALPHA + n / 2
-        rate = RATE + n / 2 * self.y.var() + KAPPA * n * mean**2 / kappa / 2
-        return n * mean / kappa, kappa, shape, rate
-
-    def elpds(self):
-        """Of each row: the others' predictive distribution is Student's t."""
-        mean, kappa, shape, rate = self.posterior
-        less = kappa - 1
-        centre = (kappa * mean - self.y) / less
-        rate = rate - less / kappa / 2 * (self.y - centre) ** 2
-        scale = np.sqrt(rate * kappa / less / (shape - 0.5))
-        return stats.t.logpdf(self.y, 2 * shape - 1, centre, scale)
-
-    def draws(self, seed, size=(4, 250)):
-        mean, kappa, shape, rate = self.posterior
-        rng = np.random.default_rng(seed)
-        tau = rng.gamma(shape, 1 / rate, size=size)
-        mu = rng.normal(mean, 1 / np.sqrt(kappa * tau))
-        values = {"mu": (("chain", "draw"), mu), "tau": (("chain", "draw"), tau)}
-        return xr.DataTree.from_dict({"posterior": xr.Dataset(values)})
-
-    def coreset(self, **options):
-        with pm.Model() as model:
-            observed = pm.Data("observed", self.y[:9] if "rows" in options else self.y)
-            tau = pm.Gamma("tau", ALPHA, RATE)
-            mu = pm.Normal("mu", 0.0, tau=KAPPA * tau)
-            pm.Normal("y", mu, tau=tau, observed=observed)
-        return build_coreset(model, random_seed=1, progressbar=False, **options)
-
-
-def normal(outliers, *, n=20_000):
-    rng = np.random.default_rng(1)
-    y = rng.normal(1.0, 1.0, size=n)
-    at = np.sort(rng.choice(n, len(outliers), replace=False))
-    y[at] += outliers
-    return Normal(y), at
-
-
-@pytest.fixture(
-    scope="module",
-    params=[(40.0, 40.0, -40.0), pytest.param((100.0, 100.0), marks=pytest.mark.slow)],
-    ids=len,
-)
-def with_outliers(request):
-    data, at = normal(request.param)
-    return data, at, data.coreset()
-
-
-# -- removed from the posterior --------------------------------------------------------------------
-
-
-def test_the_elpd_of_outliers_is_exact_and_their_positions_are_told(with_outliers):
-    data, at, coreset = with_outliers
-    with warned(f"{len(at)} of the", REMOVED) as caught:
-        found = coreset.loo(data.draws(1), random_seed=1)
-    exact = data.elpds()
-    assert all(f"observation {i} (" in str(caught[0].message) for i in at)
-    assert_allclose(found.elpd_i[at], exact[at], atol=0.02)
-    assert abs(found.elpd - exact.sum()) < 3 * np.hypot(found.mcse, found.subsampling_se)
-    of_data = np.sqrt(len(exact)) * exact.std()
-    assert_allclose(found.se, of_data, rtol=0.01)
-    assert not found.warning
-    outlying = np.isin(found.pareto_k["position"], at)
-    assert (found.influence_pareto_k[outlying] > 1.5).all()
-    assert (found.pareto_k[outlying] < 0.5).all()
-
-
-@pytest.mark.slow
-def test_stated_errors_cover_the_elpd_beside_outliers():
-    """Of 25 intervals of 95 %, at least 20 contain the value: fewer have a probability of 0.001."""
-    data, _ = normal([40.0, 40.0, -40.0], n=4_000)
-    truth, errors, coreset = data.elpds().sum(), [], data.coreset()
-    for seed in range(25):
-        with warned(REMOVED):
-            found = coreset.loo(data.draws(seed, size=(2, 200)), observations=30, random_seed=seed)
-        errors.append((found.elpd - truth) / np.hypot(found.mcse, found.subsampling_se))
-    assert np.count_nonzero(np.abs(errors) < 1.96) >= 20
-    assert 0.3 < np.mean(np.square(errors)) < 2.0  # the mean of 25 is known to 28 %
-
-
-def test_rows_elsewhere_are_removed_like_rows_in_memory():
-    data, at = normal([40.0, -30.0], n=2_000)
-    chunks = [{"observed": part} for part in np.split(data.y, [300, 1_100])]
-    found = []
-    for coreset in (data.coreset(), data.coreset(rows=open_rows(chunks))):
-        with warned(REMOVED):
-            found.append(coreset.loo(data.draws(1), observations=100, random_seed=1))
-    for name in ("elpd", "se", "mcse", "subsampling_se", "elpd_i", "elpd_loo_approx"):
-        assert_allclose(*(getattr(one, name) for one in found), rtol=1e-6)
-    positions = [one.pareto_k["position"].to_numpy() for one in found]
-    assert_array_equal(*positions)
-    assert np.isin(at, positions[0]).all()
-
-
-def test_a_leverage_row_of_a_regression_with_many_coefficients():
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(1_500, 60))
-    y = rng.normal(x @ rng.normal(size=60), 1.3)
-    x[70], y[70] = 5 * x[70], y[70] + 50
-    with pm.Model():
-        pm.Normal("y", x @ pm.Normal("beta", 0, 2, shape=60), 1.3, observed=y)
-        coreset = build_coreset(random_seed=1, progressbar=False)
-    covariance = np.linalg.inv(np.eye(60) / 4 + x.T @ x / 1.69)
-    mean = covariance @ x.T @ y / 1.69
-    z = rng.normal(size=(4, 500, 60)) @ np.linalg.cholesky(covariance).T
-    draws = xr.Dataset({"beta": (("chain", "draw", "k"), mean + z)})
-    with warned("observation 70", REMOVED):
-        found = coreset.loo(
-            xr.DataTree.from_dict({"posterior": draws}), observations=20, random_seed=1
-        )
-    leverage = x[70] @ covariance @ x[70] / 1.69
-    error, variance = (y[70] - x[70] @ mean) / (1 - leverage), 1.69 / (1 - leverage)
-    assert_allclose(found.elpd_i[70], stats.norm.logpdf(error, 0, np.sqrt(variance)), atol=0.1)
-
-
-def test_a_count_that_a_log_linear_rate_does_not_explain():
-    """By sums over a grid, since the posterior without the row is skewed."""
-    rng = np.random.default_rng(2)
-    y = rng.poisson(0.05, size=400)
-    y[100] = 60
-    with pm.Model():
-        pm.Poisson("y", pm.math.exp(pm.Normal("b", 0, 3)), observed=y)
-        coreset = build_coreset(random_seed=1, progressbar=False)
-    grid = np.linspace(-8, 2, 20_001)
-
-    def log_mass(rows):
-        heights = stats.norm.logpdf(grid, 0, 3)
-        for value, count in zip(*np.unique(rows, return_counts=True), strict=True):
-            heights = heights + count * stats.poisson.logpmf(value, np.exp(grid))
-        return np.logaddexp.reduce(heights)
-
-    idata = coreset.sample(random_seed=1, progressbar=False)
-    with warned("observation 100", REMOVED):
-        found = coreset.loo(idata, random_seed=1)
-    exact = log_mass(y) - log_mass(np.delete(y, 100))
-    assert_allclose(found.elpd_i[100], exact, atol=0.05)
-
-
-# -- not removed -----------------------------------------------------------------------------------
-
-
-def test_more_rows_than_can_be_removed_are_named_and_the_error_is_infinite():
-    data, at = normal(np.repeat([60.0, -60.0], 6))
-    with warned("12 of", "relied on"):
-        found = data.coreset().loo(data.draws(1), observations=20, random_seed=1)
-    assert np.isinf(found.mcse)
-    assert found.warning
-    assert np.isin(at, found.pareto_k["position"]).all()
-
-
-# -- units -----------------------------------------------------------------------------------------
-
-SHOP = np.repeat(np.arange(60), 3)
-NOISE_SD, SPREAD, PRIOR = 0.7, 1.2, 3.0
-
-
-def of_shops(y, *, integrate=None, shop=SHOP):
-    with pm.Model(coords={"shop": np.arange(shop.max() + 1)}) as model:
-        mean, level = pm.Normal("mean", 0, PRIOR), pm.Data("in_shop", shop)
-        effect = pm.Normal("effect", mean, SPREAD, dims="shop")
-        pm.Normal("y", effect[level], NOISE_SD, observed=y)
-    return build_coreset(model, integrate=integrate, random_seed=1, progressbar=False)
-
-
-@pytest.fixture(scope="module")
-def sales():
-    rng = np.random.default_rng(3)
-    y = rng.normal(1 + rng.normal(0, SPREAD, size=60)[SHOP], NOISE_SD)
-    y[SHOP == 20] += 30.0
-    return y
-
-
-@pytest.fixture(scope="module")
-def by_shop(sales):
-    coreset = of_shops(sales, integrate="effect")
-    idata = coreset.sample(random_seed=1, progressbar=False)
-    with warned("observation 20", REMOVED):
-        return coreset.loo(idata, random_seed=1)
-
-
-def test_a_unit_is_removed_as_a_row_is(sales, by_shop):
-    """Given the mean of all shops, the three rows of a shop are jointly normal."""
-    covariance = NOISE_SD**2 * np.eye(3) + SPREAD**2
-    rows = sales.reshape(60, 3)
-    weights = np.linalg.solve(covariance, np.ones(3))
-    others = np.delete(rows, 20, axis=0)
-    precision = 1 / PRIOR**2 + len(others) * weights.sum()
-    mean = (others @ weights).sum() / precision
-    exact = stats.multivariate_normal.logpdf(rows[20], np.full(3, mean), covariance + 1 / precision)
-    assert_allclose(by_shop.elpd_i[20], exact, atol=0.05)
-
-
-def test_units_are_compared_with_the_same_units_alone(by_shop):
-    """A result of rows is refused, also if there are as many; and so are units of other rows."""
-    assert list(compare({"a": by_shop, "b": by_shop}).index) == ["a", "b"]
-    others = replace(by_shop, units="60 units of several rows (grouping 00000000)")
-    with pytest.raises(ValueError, match=r"incompatible .*units of several rows \(grouping"):
-        compare({"a": by_shop, "b": others})
-    data, _ = normal([], n=60)
-    rows = data.coreset().loo(data.draws(1), random_seed=1)
-    with pytest.raises(ValueError, match=r"incompatible .*\['loo', 'loo of 60 units of several"):
-        compare({"rows": rows, "units": by_shop})
+# -- rows that are left out in any case ------------------------------------------------------------
 
 
 def test_groupings_are_told_by_the_rows_of_each_unit():
@@ -631,20 +413,6 @@ def test_groupings_are_told_by_the_rows_of_each_unit():
     assert one == named([2, 1], [0, 1, 2])
     assert len({one, named([1, 2], [0, 1, 2]), named([2, 1], [0, 2, 1])}) == 3
     assert units_of([SimpleNamespace(observations=SimpleNamespace(unit_rows=NO_UNIT_ROWS))]) == ""
-
-
-# -- which rows are left out in any case -----------------------------------------------------------
-
-
-def test_rows_of_large_influence_are_left_out_whatever_the_sample():
-    data, _ = normal([6.0, -7.0], n=3_000)
-    coreset = data.coreset()
-    found = [coreset.loo(data.draws(1), observations=30, random_seed=seed) for seed in range(3)]
-    extreme = np.argsort(-np.abs(data.y - data.y.mean()))[:3]
-    for one in found:
-        assert one.subsample_size == 30
-        assert np.isin(extreme, one.pareto_k["position"]).all()
-        assert_allclose(one.elpd_i[extreme], one.elpd_loo_approx[extreme], rtol=1e-12)
 
 
 def test_at_most_as_many_rows_as_the_sample_has_are_left_out_in_any_case():

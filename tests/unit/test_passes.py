@@ -2,7 +2,6 @@
 
 import pickle
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -624,18 +623,15 @@ def test_case_weights_may_sum_to_less_than_1():
     assert notes.total_weight == 0.25
 
 
-@given(sizes=st.lists(st.integers(0, 40), max_size=12), most=st.integers(1, 20))
-def test_chunks_hold_every_row_once(sizes, most):
-    pieces = [Piece(f"p{i}", size) for i, size in enumerate(sizes)]
-    for divide in (True, False):
-        chunks = chunks_of(pieces, most=most, divide=divide)
-        rows = [
-            (int(piece.where[1:]), row)
-            for chunk in chunks
-            for piece, row in (chunk.piece_at(r) for r in range(chunk.n_rows))
-        ]
-        assert rows == [(i, row) for i, size in enumerate(sizes) for row in range(size)]
-        assert [c.start for c in chunks] == list(np.cumsum([0, *(c.n_rows for c in chunks)])[:-1])
-        assert all(chunk.n_rows <= (most if divide else max([most, *sizes])) for chunk in chunks)
-        joined = [a.n_rows + b.n_rows for a, b in pairwise(chunks)]
-        assert divide or all(total > most for total in joined)
+def test_priorities_estimate_sums_without_bias():
+    norms = np.random.default_rng(1).gamma(0.5, size=400)
+    rows, shares = Rows(np.arange(400), np.ones(400)), 0.5 * norms / norms.mean() + 0.5
+    estimates = []
+    for key in range(400):
+        rule = Priorities(n_candidates=50, scale=float(norms.mean()), key=key)
+        keys = rule.keys(rows, norms)
+        threshold = np.partition(keys, 50)[50]
+        kept = keys < threshold
+        estimates.append((norms[kept] / np.minimum(1.0, shares[kept] * threshold)).sum())
+    error = np.std(estimates) / np.sqrt(len(estimates))
+    assert abs(np.mean(estimates) - norms.sum()) < 4 * error

@@ -28,8 +28,6 @@ from tests.models.units import nodes_at, read
 from tests.modes import PLAIN_MODE, loop_mode
 from tests.refusals import refused
 
-# -- Where nodes of units are placed, and how far densities bend there. ----------------------------
-
 # -- Where nodes of units lie: modes by Newton's method, for any units, draws and modes of Numba. --
 
 RATE, SIZES, FACTOR = pt.scalar("rate"), pt.lvector("sizes"), pt.tensor3("factor")

@@ -34,8 +34,7 @@ from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.methods.job import Job
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import interface_at
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from tests.derived import sampler_of
+from tests.derived import likelihood_of, sampler_of
 from tests.refusals import refused
 
 # -- Rows whose log-density is quadratic in one of their numbers. ----------------------------------
@@ -354,7 +353,7 @@ def logistic():
     with pm.Model() as model:
         b, a = pm.Normal("b", shape=2), pm.Normal("a")
         pm.Bernoulli("y", logit_p=a + x @ b, observed=rng.binomial(1, 0.4, 600))
-    return LogLikelihood(find_observations(model))
+    return likelihood_of(model)
 
 
 def test_quadratics_are_those_of_rows_that_see_few_numbers(logistic):
@@ -407,7 +406,7 @@ def test_a_coefficient_that_the_prior_determines_costs_no_weight():
     with pm.Model() as model:
         b = pm.Normal("b", shape=3)
         pm.Bernoulli("y", logit_p=x @ b, observed=rng.binomial(1, 0.4, 600))
-    expansion = ByGradients(LogLikelihood(find_observations(model)))
+    expansion = ByGradients(likelihood_of(model))
     draws = 0.1 * rng.normal(size=(300, 3))
     quadratic = expansion.at_point(draws.mean(axis=0)[None], key=0)
     totals = []

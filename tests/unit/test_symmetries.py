@@ -12,9 +12,7 @@ from scipy.optimize import minimize, rosen, rosen_der
 
 from pymc_coresets import OutOfTimeError, SeenModes
 from pymc_coresets.deadline import until
-from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling import modes
@@ -28,7 +26,6 @@ from pymc_coresets.sampling.maximisation.one_start import FiniteObjective, minim
 from pymc_coresets.sampling.mode_search import MOST_SEARCHED
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
-from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.symmetry.local_modes import (
     ImageOfMode,
     KnownModes,
@@ -41,17 +38,12 @@ from pymc_coresets.sampling.symmetry.symmetries import (
     SymmetryTest,
     with_images,
 )
+from tests.derived import sampler_of
 from tests.refusals import refused
-
-# -- Modes that mirror each other, and rows that decide between modes. -----------------------------
 
 # -- Symmetries of likelihoods, the images of modes under them, and starts that the data give. -----
 
 TIMES = np.random.default_rng(4).uniform(0, 10, 2_000)
-
-
-def sampler_of(model):
-    return CoresetSampler(LogLikelihood(find_observations(model)))
 
 
 def found_by(sampler, *, size=1_000, seed=1):
@@ -435,7 +427,7 @@ def test_modes_are_found_that_four_rows_make():
     with pm.Model() as model:
         slope, c = pm.Normal("slope"), pm.Normal("c", 0.5, 1.5)
         pm.Normal("y", pm.math.switch(few, c**2, slope * x), 1.0, observed=y)
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
+    sampler = sampler_of(model)
     assert not few[sampler.subsample(100, key=1, distinct=True).rows.positions].any()
     rng = np.random.default_rng(1)
     found = modes.proposal(sampler, 10, start_size=100, rng=rng, key=1).modes
@@ -445,8 +437,6 @@ def test_modes_are_found_that_four_rows_make():
     assert found.positions["c"].values == pytest.approx([2.0, -2.0], abs=0.3)
     assert found.mass == pytest.approx([masses[grid > 0].sum(), masses[grid < 0].sum()], abs=0.02)
 
-
-# -- Descents from one start, and from many at once. -----------------------------------------------
 
 # -- Searches for the lowest point of functions that are not finite everywhere. --------------------
 

@@ -28,6 +28,7 @@ from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.weighting import UserDraws
+from tests.derived import likelihood_of, sampler_of
 from tests.refusals import refused
 
 # -- Weighting distributions against closed forms: linear regression and a correlated posterior. ---
@@ -57,7 +58,7 @@ def regression():
     with pm.Model() as model:
         beta = pm.Normal("beta", shape=3)
         pm.Normal("y", X @ beta, 1.0, observed=Y)
-    return CoresetSampler(LogLikelihood(find_observations(model)))
+    return sampler_of(model)
 
 
 def draw(weighting, sampler, n_draws=N_DRAWS, seed=1):
@@ -133,7 +134,7 @@ def test_a_prior_without_draws_is_refused_by_name():
     with pm.Model() as model:
         beta = pm.Normal("beta", pm.Flat("mean"), pm.HalfNormal("sd"), shape=3)
         pm.Normal("y", X @ beta, 1.0, observed=Y)
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
+    sampler = sampler_of(model)
     with refused(UnsupportedModelError, "'mean'", "weighting='subsample'"):
         draw(Prior(), sampler)
 
@@ -215,7 +216,7 @@ def coreset(model):
 
 @pytest.fixture(scope="module")
 def found(model):
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     return drawn_around_mode(loglik, key=1, rng=np.random.default_rng(2))
 
 
@@ -340,7 +341,7 @@ def test_where_other_modes_are_possible_a_coreset_is_built():
         b = pm.StudentT("b", nu=3, mu=0, sigma=1, shape=3)
         pm.Normal("y", x @ b, 1.0, observed=rng.normal(x.sum(axis=1)))
     with refused(SamplingError, "modes"):
-        drawn_around_mode(LogLikelihood(find_observations(model)), key=1, rng=rng)
+        drawn_around_mode(likelihood_of(model), key=1, rng=rng)
 
 
 @pytest.fixture(scope="module")
@@ -363,7 +364,7 @@ def rare():
 def test_rare_categories_whose_outcomes_agree_need_no_coreset(rare, caplog):
     """Laplace's draws miss their posterior; the new ones have it by Stein's identities."""
     model, x, y = rare
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     with caplog.at_level(logging.INFO, logger="pymc_coresets"):
         found = drawn_around_mode(loglik, key=1, rng=np.random.default_rng(2))
     assert "along" in caplog.text

@@ -1,6 +1,7 @@
 """The package with smaller limits, with calls that are seen, or with parts that fail."""
 
 from collections.abc import Callable
+from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,7 @@ LIMITS = {
     "levels_at_once": ["sampling.units.recovery._LEVELS"],
     "most_recovered": ["sampling.units.recovery._MOST"],
     "most_recorded": ["sampling.sample_and_check.MOST_RECORDED"],
+    "common_values": ["reading.units.integral.UnitDensity.has_common_values"],
     "degrees": ["sampling.units.staying_nodes._DEGREES"],
     "nearby": ["sampling.steps.starts._NEARBY"],
     "quick_proposals": ["sampling.steps.metropolis._QUICK"],
@@ -61,6 +63,25 @@ LIMITS = {
 }
 
 
+#: Parts whose calls are seen, that fail, or for which there is something else.
+PARTS = {
+    "compiled loop": "loops.fused_loops.compiled_loop",
+    "comparison of rows": "rowlogp.of_model.verify_rows",
+    "comparison of forms": "build.verify_form",
+    "sums over all rows": "rowlogp.evaluation.LogLikelihood.sums",
+    "sums of all rows": "rowlogp.evaluation.LogLikelihood.of_all",
+    "slopes of all rows": "sampling.sampler.slopes_of_all",
+    "log-densities at draws": "predictive.approximate_posterior.ApproximatePosterior.log_densities",
+    "lines beyond draws": "sampling.probing.Probing.of",
+    "second opinion": "sampling.sample_and_check.opinion_at",
+    "chains of NUTS": "sampling.steps.nuts.WarmNuts.draw",
+    "curvature by gradients": "glm.control_variates.by_gradients.ByGradients._curvature",
+    "draws around the mode": "one_call._around_mode",
+    "construction": "build.Construction.built",
+    "levels recovered": "sampling.units.recovery.recover",
+}
+
+
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Set limits of these names; a limit that the package computes is given as a function."""
@@ -73,12 +94,27 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return set_limits
 
 
+def _owner_and_name(owner: object, name: str) -> tuple[object, str]:
+    """Return what has a part of the package that is known by a name in `PARTS`, and its name."""
+    if not isinstance(owner, str):
+        return owner, name
+    place, _, name = PARTS[owner].rpartition(".")
+    return resolve_name(f"pymc_coresets.{place}"), name
+
+
+@pytest.fixture
+def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, object], None]:
+    """Let a part of the package be something else."""
+    return lambda part, other: monkeypatch.setattr(f"pymc_coresets.{PARTS[part]}", other)
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SimpleNamespace]]:
-    """See the calls of a function or method, which goes on as before."""
+    """See the calls of a part, function or method, which goes on as before."""
 
-    def calls_of(owner: object, name: str) -> list[SimpleNamespace]:
+    def calls_of(owner: object, name: str = "") -> list[SimpleNamespace]:
         seen: list[SimpleNamespace] = []
+        owner, name = _owner_and_name(owner, name)
         usual = getattr(owner, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -93,9 +129,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SimpleNamespace
 
 @pytest.fixture
 def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let a function or method fail, by default as one that must not be called."""
+    """Let a part, function or method fail, by default as one that must not be called."""
 
-    def let_fail(owner: object, name: str, error: BaseException | None = None) -> None:
+    def let_fail(owner: object, name: str = "", error: BaseException | None = None) -> None:
+        owner, name = _owner_and_name(owner, name)
+
         def fail(*_: object, **__: object) -> None:
             raise error or AssertionError(f"{name} is called")
 
@@ -130,6 +168,14 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any
 def not_independent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no draws of a known posterior serve as they are, so that chains are run."""
     monkeypatch.setattr("pymc_coresets.sampling.steps.starts._independent", lambda *_: ())
+
+
+@pytest.fixture
+def no_lines(instead: Callable[[str, object], None]) -> None:
+    """Let no lines be laid beyond draws, as where these come from elsewhere."""
+    from pymc_coresets.diagnostics.lines import NO_PROBES  # noqa: PLC0415 - as below
+
+    instead("lines beyond draws", lambda *_: NO_PROBES)
 
 
 @pytest.fixture

@@ -17,11 +17,10 @@ from pytensor.compile.mode import Mode
 
 from pymc_coresets import Coreset, CoresetError, CoresetWarning, build_coreset
 from pymc_coresets.compat.pymc_api import ParameterValueError
-from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.likelihood.terms import imputed_names
 from pymc_coresets.reading.user_model import without_variables
 from tests.models.reference import Point, density
-from tests.modes import PLAIN_MODE
+from tests.modes import PLAIN_MODE, WRITTEN_MODE
 
 __all__ = ["AGREES", "Verdict", "execute", "judge"]
 

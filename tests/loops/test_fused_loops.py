@@ -455,7 +455,7 @@ def test_sums_and_filled_arrays_of_a_density(name):
 
 
 def test_graphs_of_small_arrays_need_no_compilation(fails):
-    fails(fused_loops, "compiled_loop")
+    fails("compiled loop")
     graph = pt.log1mexp(-pt.softplus(b) - pt.sigmoid(few[:1])).sum(axis=0) * b[0]
     inputs, values = [b, few], [B, KNOWN[few]]
     function = pytensor.function(inputs, graph, mode=loop_mode(compiled=False))
@@ -465,7 +465,7 @@ def test_graphs_of_small_arrays_need_no_compilation(fails):
 
 def test_adding_to_places_of_small_arrays_needs_no_compilation(fails):
     """As in the gradient of a lookup, for which Numba takes five seconds."""
-    fails(fused_loops, "compiled_loop")
+    fails("compiled loop")
     x, codes = pt.vector("x"), pt.lvector("codes")
     slope = pt.grad(pt.sqr(x[codes]).sum(), x)
     function = pytensor.function([x, codes], slope, mode=loop_mode(compiled=False))

@@ -9,7 +9,6 @@ from pytensor.compile.mode import get_mode
 from scipy.special import gammaln, polygamma
 
 from pymc_coresets.loops.density_loops import density_mode
-from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.loops.vectormath import (
     compare_without_sigmoid,
     vector_exp,
@@ -23,6 +22,7 @@ from pymc_coresets.loops.vectormath import (
     vector_softplus,
     vector_trigamma,
 )
+from tests.modes import loop_mode
 
 pytestmark = pytest.mark.compiled
 

@@ -232,7 +232,11 @@ class Specimen:
 
     @cached_property
     def coreset(self) -> pm.Model:
-        return coreset_model(self.observations, self.rows, self.weights)
+        return self.small(self.rows, self.weights)
+
+    def small(self, rows: Rows, weights: np.ndarray) -> pm.Model:
+        """Return the model of a coreset of these rows."""
+        return coreset_model(self.observations, rows, weights)
 
 
 def _without_missing(model: pm.Model) -> pm.Model:

@@ -10,9 +10,8 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.rewriting.utils import rewrite_graph
 
-from pymc_coresets.reading.folding import WRITTEN_MODE
 from tests.models.zoo import Case
-from tests.modes import PLAIN_MODE
+from tests.modes import PLAIN_MODE, WRITTEN_MODE
 
 __all__ = ["Point", "Reference", "density", "logp_without"]
 

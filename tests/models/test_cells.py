@@ -14,9 +14,8 @@ from pymc_coresets import (
     build_coreset,
     build_pass_glm,
 )
-from pymc_coresets.reading.observations import find_observations
+from tests.builds import read
 from tests.models.zoo_cells import BINARY, DIM, MISSING, OF_CELL, REAL
-from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
 N_ITEMS, N_PERSONS = 4, 60
@@ -93,40 +92,40 @@ def test_variables_of_one_axis_are_local_where_rows_are_observed():
     with refused(
         UnsupportedModelError, "'a'", "dim=('item', 'person')", topic="local-latent-variables"
     ):
-        find_observations(model)
-    assert find_observations(model, dim=ITEMS).local == ()
+        read(model)
+    assert not read(model, dim=ITEMS).observations.local
 
 
 def test_variables_of_all_cells_are_local():
     with pm.Model(coords={"dog": range(5), "trial": range(7)}) as model:
         pm.Normal("y", pm.Normal("z", dims=DIM), 1.0, observed=REAL, dims=DIM)
     with refused(UnsupportedModelError, "['z']", topic="local-latent-variables") as e:
-        find_observations(model, dim=DIM)
+        read(model, dim=DIM)
     assert "If each cell" not in str(e.value)
 
 
 @pytest.mark.parametrize("dim", [(), ("dog", "dog")])
 def test_names_must_differ(dim, model):
     with refused(InvalidOptionError, "dim="):
-        find_observations(model, dim=dim)
+        read(model, dim=dim)
 
 
 def test_dims_that_no_variable_has(model):
     with refused(UnsupportedModelError, "dim=", "'dog'"):
-        find_observations(model, dim=("item", "dog"))
+        read(model, dim=("item", "dog"))
     with pm.Model(coords={"dog": range(5), "trial": range(7)}) as other:
         pm.Normal("y", pm.Normal("m"), 1.0, observed=REAL[:, 0], dims="dog")
     with refused(UnsupportedModelError, "('dog', 'trial')"):
-        find_observations(other, dim=DIM)
+        read(other, dim=DIM)
     with refused(UnsupportedModelError, "'y'", "['trial']"):
-        find_observations(other, dim=DIM, observed="y")
+        read(other, dim=DIM, observed="y")
 
 
 def test_multivariate_rows_are_not_split():
     with pm.Model(coords={"dog": range(5), "trial": range(7)}) as model:
         pm.MvNormal("y", pm.Normal("m", shape=7), np.eye(7), observed=REAL, dims=DIM)
     with refused(UnsupportedModelError, "'y'", "'trial'", topic="no-sum-over-rows"):
-        find_observations(model, dim=DIM)
+        read(model, dim=DIM)
 
 
 # -- missing cells ---------------------------------------------------------------------------------
@@ -142,14 +141,14 @@ def with_missing():
 
 
 def test_cells_keep_their_positions_where_some_are_missing(with_missing):
-    observations = find_observations(with_missing, dim=DIM)
+    observations = read(with_missing, dim=DIM).observations
     assert observations.unselected == ()
     assert_array_equal(observations.positions, np.flatnonzero(~MISSING))
 
 
 def test_cells_are_numbered_as_the_data_where_some_are_missing(with_missing):
     with refused(UnsupportedModelError, "dim=('dog', 'trial')", "missing"):
-        find_observations(with_missing, dim=("trial", "dog"))
+        read(with_missing, dim=("trial", "dog"))
 
 
 # -- by default ------------------------------------------------------------------------------------
@@ -194,9 +193,8 @@ def test_conditions_hold_cell_by_cell():
     with pm.Model(coords={"dog": range(5), "trial": range(7)}) as model:
         sigma = pm.Normal("sigma", dims="dog")
         pm.Normal("y", 0.0, sigma[:, None], observed=REAL, dims=DIM)
-    observations = find_observations(model, dim=DIM)
     values = np.array([1.0, 2.0, -1.0, 1.0, 0.5])
-    loglik = _evaluated(observations, {"sigma": values}).reshape(5, 7)
+    loglik = _of_cells(model, sigma=values).reshape(5, 7)
     expected = pm.logp(pm.Normal.dist(0.0, np.abs(values)[:, None]), REAL).eval()
     assert_allclose(loglik[values > 0], expected[values > 0])
     assert np.isneginf(loglik[2]).all()
@@ -205,17 +203,13 @@ def test_conditions_hold_cell_by_cell():
 def test_conditions_on_what_all_cells_share():
     """Three shares are no property of the three trials, although they are as many."""
     with pm.Model(coords={"dog": range(5), "trial": range(3)}) as model:
-        shares = pm.Normal("shares", shape=3)
+        shares = pm.Normal("shares", shape=3, initval=[0.2, 0.3, 0.5])
         labels = np.arange(15).reshape(5, 3) % 3
         pm.Categorical("y", p=shares, observed=labels, dims=DIM)
-    observations = find_observations(model, dim=DIM)
-    assert np.isneginf(_evaluated(observations, {"shares": np.array([1.5, 0.3, -0.8])})).all()
+    assert np.isneginf(_of_cells(model, shares=np.array([1.5, 0.3, -0.8]))).all()
 
 
-def _evaluated(observations, values):
-    rows = {row.placeholder: row.values for row in observations.rows}
-    inputs = {observations.parameters[name]: value for name, value in values.items()}
-    n_rows = {observations.n_rows: observations.n_obs}
-    return observations.loglik.eval(
-        {**rows, **inputs, **n_rows}, mode=PLAIN_MODE, on_unused_input="ignore"
-    )
+def _of_cells(model, **values):
+    loglik = read(model, dim=DIM)
+    draws = {name: value[None] for name, value in values.items()}
+    return loglik.matrix(draws, finite=False)[:, 0]

@@ -11,9 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc.model.transform.optimization import freeze_dims_and_data
 
 from pymc_coresets import InvalidDataError, build_coreset, build_pass_glm, merge, open_rows
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.user_model import copy_with_rows
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.builds import of_some_rows, read
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
@@ -123,10 +121,9 @@ def test_a_point_of_the_model_is_one_of_its_copy(names):
     """However the variables are used: what is known of a posterior goes by their order."""
     with pm.Model() as model:
         free = {name: pm.Normal(name) for name in names}
-        x = pm.Data("x", np.arange(3.0))
-        pm.Normal("y", free["a"] + free["b"] * x, pm.math.exp(free["c"]), observed=np.zeros(3))
-    copy = copy_with_rows(model, {"x": np.ones(3)})
-    assert [rv.name for rv in copy.free_RVs] == list(names)
+        x, y = pm.Data("x", np.arange(3.0)), pm.Data("y", np.zeros(3))
+        pm.Normal("z", free["a"] + free["b"] * x, pm.math.exp(free["c"]), observed=y)
+    assert [rv.name for rv in of_some_rows(model, size=1).model.free_RVs] == list(names)
 
 
 def test_other_labels_are_a_change():
@@ -192,7 +189,7 @@ def test_data_may_bound_a_variable_of_the_rows(compiled):
     with pm.Model() as model:
         rate = pm.Uniform("rate", 0.0, pm.Data("most", 5.0))
         pm.Poisson("y", rate, observed=np.arange(30) % 4)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = read(model)
     functions, rows = loglik.functions, loglik.in_memory.all
     kernel = (functions.as_loops if compiled else functions).gradients
     evaluate = kernel.program.given(np.array([[0.3], [-1.0]]))

@@ -4,6 +4,7 @@ Both are here so that each model is read and compiled once.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -17,16 +18,11 @@ from pymc.sampling.mcmc import assign_step_methods
 from scipy.stats import norm
 
 from pymc_coresets import InvalidOptionError
-from pymc_coresets.loops import fused_loops
-from pymc_coresets.loops.fused_loops import loop_mode
-from pymc_coresets.reading.folding import WRITTEN_MODE
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewrite import POTENTIAL, UNWEIGHTED, coreset_model
-from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.sampling.sampler import CoresetSampler
+from tests.builds import of_all_rows, of_some_rows
+from tests.derived import sampler_of
 from tests.models.reference import density
 from tests.models.zoo import CASES
+from tests.modes import WRITTEN_MODE, loop_mode
 from tests.refusals import refused
 
 pytestmark = pytest.mark.compiled
@@ -109,9 +105,7 @@ WHOLE = {
     ids=case_name,
 )
 def test_unit_weights_on_all_rows_give_the_full_model(specimen):
-    n_obs = specimen.case.n_obs
-    everything = specimen.loglik.source.all
-    coreset = coreset_model(specimen.observations, everything, np.ones(n_obs))
+    coreset = specimen.small(specimen.loglik.source.all, np.ones(specimen.case.n_obs))
     point = specimen.reference.points[0]
     assert_same(density(coreset)(point), density(specimen.sampled)(point))
 
@@ -148,13 +142,16 @@ HARDEST = {
     ids=case_name,
 )
 def test_builds_evaluate_the_density_that_pytensor_has(specimen):
-    space, expected = Unconstrained(specimen.coreset), density(specimen.coreset)
+    expected, values = density(specimen.coreset), specimen.coreset.value_vars
     own = specimen.coreset.logp_dlogp_function(ravel_inputs=True, mode=loop_mode())
     own.set_extra_values({})
     for point in specimen.reference.points:
-        x = np.concatenate([np.ravel(point[v.name]) for v in specimen.coreset.value_vars])
-        logp, gradient = own(x)
-        assert_same((logp, space.point(gradient)), expected(point))
+        x = np.concatenate([np.ravel(point[v.name]) for v in values])
+        logp, slopes = own(x)
+        ends = np.cumsum([np.size(point[v.name]) for v in values])[:-1]
+        each = zip(values, np.split(slopes, ends), strict=True)
+        gradient = {v.name: part.reshape(np.shape(point[v.name])) for v, part in each}
+        assert_same((logp, gradient), expected(point))
 
 
 def test_searches_of_few_rows_compile_no_loops_and_find_what_compiled_ones_do(calls):
@@ -162,10 +159,8 @@ def test_searches_of_few_rows_compile_no_loops_and_find_what_compiled_ones_do(ca
     with pm.Model() as model:
         mean = rng.normal(size=(2_000, 3)) @ pm.Normal("slopes", 0, 1, shape=3)
         pm.StudentT("y", 4, mean, sigma=pm.HalfNormal("sd"), observed=rng.normal(size=2_000))
-    loglik = LogLikelihood(find_observations(model))
-    compiled = calls(fused_loops, "compiled_loop")
-    sampler = CoresetSampler(loglik)
-    rows, weights = loglik.all_rows, np.ones(loglik.n_rows)
+    compiled, sampler = calls("compiled loop"), sampler_of(model)
+    rows, weights = sampler.loglikelihood.all_rows, np.ones(2_000)
     posterior, points = sampler.posterior(rows, weights), np.eye(4)
     found = [posterior.slopes(points), sampler.full_density.slopes(points)]
     assert not compiled
@@ -219,13 +214,15 @@ def test_the_observed_variables_become_one_potential(specimen):
     model, coreset = specimen.model, specimen.coreset
     terms = {t.name for t in specimen.observations.terms}
     left = {v.name for v in (*model.observed_RVs, *model.potentials)} - terms
-    new = {POTENTIAL, UNWEIGHTED} if specimen.observations.unweighted else {POTENTIAL}
+    new = {"coreset_loglik"}
+    if specimen.observations.unweighted:
+        new.add("coreset_unweighted")
     assert {v.name for v in (*coreset.observed_RVs, *coreset.potentials)} == left | new
 
 
 def test_the_user_s_model_is_left_as_it_is(specimen):
     before = _snapshot(specimen.model)
-    coreset_model(specimen.observations, specimen.rows, specimen.weights)
+    specimen.small(specimen.rows, specimen.weights)
     assert _snapshot(specimen.model) == before
 
 
@@ -314,21 +311,19 @@ def test_another_set_of_data_changes_the_density():
     with pm.Model(coords={"obs": range(4)}) as model:
         x = pm.Data("x", np.arange(4.0), dims="obs")
         pm.Normal("y", pm.Normal("b") * x, 1.0, observed=np.zeros(4), dims="obs")
-    loglik = LogLikelihood(find_observations(model))
-    rows = loglik.source.take(np.array([1, 3]))
-    coreset = coreset_model(loglik.observations, rows, np.array([2.0, 1.0]))
-    with coreset:
-        pm.set_data({"x": [5.0, 6.0]})
-    logp, _ = density(coreset)({"b": np.array(1.0)})
-    assert logp == pytest.approx(norm.logpdf([1.0, 5.0, 5.0, 6.0]).sum())
+    found = of_some_rows(model, size=3)
+    with found.model:
+        pm.set_data({"x": np.arange(5.0, 5.0 + found.size)})
+    logp, _ = density(found.model)({"b": np.array(1.0)})
+    of_rows = found.weights @ norm.logpdf(np.arange(5.0, 5.0 + found.size))
+    assert logp == pytest.approx(norm.logpdf(1.0) + of_rows)
 
 
 @pytest.mark.parametrize("weights", [[1.0], [1.0] * 3, [[1.0, 1.0]]])
-def test_there_must_be_one_weight_for_each_row(weights):
-    loglik = LogLikelihood(find_observations(CASES["linear"].model()))
-    rows = loglik.source.take(np.arange(2))
+@pytest.mark.parametrize("specimen", [CASES["linear"]], indirect=True, ids=case_name)
+def test_there_must_be_one_weight_for_each_row(specimen, weights):
     with refused(InvalidOptionError, "2 rows"):
-        coreset_model(loglik.observations, rows, np.array(weights))
+        specimen.small(specimen.loglik.source.take(np.arange(2)), np.array(weights))
 
 
 class WatchedDict(dict):
@@ -345,11 +340,9 @@ def test_the_user_s_model_is_not_touched_even_for_a_moment():
         x = pm.Data("x", np.arange(8.0).reshape(4, 2), dims=("obs", None))
         b = pm.Normal("b", initval=[0.5, 0.5], shape=2)
         pm.Normal("y", x @ b, 1.0, observed=np.zeros(4), dims="obs")
-    loglik = LogLikelihood(find_observations(model))
-    rows = loglik.source.take(np.array([1, 3]))
     for name in ("rvs_to_initial_values", "named_vars_to_dims", "rvs_to_values"):
         setattr(model, name, WatchedDict(getattr(model, name)))
-    coreset = coreset_model(loglik.observations, rows, np.ones(2))
+    coreset = of_some_rows(model, size=2).model
     np.testing.assert_array_equal(coreset.initial_point()["b"], [0.5, 0.5])
     assert tuple(coreset.named_vars_to_dims["x"]) == ("obs", None)
 
@@ -357,12 +350,9 @@ def test_the_user_s_model_is_not_touched_even_for_a_moment():
 def test_coreset_models_of_several_threads():
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("b", initval=0.5), 1.0, observed=np.zeros(4))
-    loglik = LogLikelihood(find_observations(model))
-    few = [loglik.source.take(np.array([n])) for n in range(4)]
+    few = [of_some_rows(model, size=1, random_seed=n) for n in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        models = pool.map(
-            lambda n: coreset_model(loglik.observations, few[n % 4], np.ones(1)), range(40)
-        )
+        models = pool.map(lambda n: replace(few[n % 4]).model, range(40))
         assert all(m.initial_point()["b"] == 0.5 for m in models)
 
 
@@ -379,9 +369,7 @@ def test_pymc_gives_transformed_variables_with_dims_to_nuts():
         total = sum(rv.sum() for rv in model.free_RVs)
         y = pmd.Data("y", np.linspace(-1, 1, 40), dims="obs")
         pmd.Normal("likelihood", total, 1.0, observed=y)
-    observations = find_observations(model)
-    rows = LogLikelihood(observations).source.take(np.arange(40))
-    small = coreset_model(observations, rows, np.ones(40))
+    small = of_all_rows(model).model
     point = {name: value + 0.3 for name, value in model.initial_point(random_seed=1).items()}
     assert_allclose(*(m.compile_logp(mode=WRITTEN_MODE)(point) for m in (small, model)), rtol=1e-12)
     assert set(assign_step_methods(small)[1]) == {pm.NUTS}

@@ -13,14 +13,13 @@ from numpy.testing import assert_allclose
 from pymc.exceptions import ImputationWarning
 
 from pymc_coresets import build_coreset, build_pass_glm, compare, open_rows
-from pymc_coresets.predictive.model_data import data_groups
+from tests.builds import QUIET, of_all_rows
 from tests.modes import PLAIN_MODE
 
 N = 1_200
 RNG = np.random.default_rng(1)
 X, GROUP = RNG.normal(size=N), RNG.integers(0, 3, N)
 Y = RNG.normal(X + GROUP)
-QUIET = {"random_seed": 1, "progressbar": False}
 GROUPS = ["observed_data", "constant_data"]
 
 
@@ -80,11 +79,16 @@ def with_pymc_dims():
 )
 def test_groups_are_those_of_pymc(make):
     model = make()
+    assert_has_data_of(model, of_all_rows(model).importance_draws(100, random_seed=1))
+
+
+def assert_has_data_of(model, idata):
     options = {"random_seed": 1, "compile_kwargs": {"mode": PLAIN_MODE}}
-    theirs, ours = pm.sample_prior_predictive(1, model=model, **options), data_groups(model)
-    assert {*ours} == {name for name in theirs.children if name in GROUPS}
-    for name, group in ours.items():
-        xr.testing.assert_identical(group, theirs[name].to_dataset().drop_attrs(deep=True))
+    theirs = pm.sample_prior_predictive(1, model=model, **options)
+    assert {*idata.children} & {*GROUPS} == {*theirs.children} & {*GROUPS}
+    for name in {*theirs.children} & {*GROUPS}:
+        expected = theirs[name].to_dataset().drop_attrs(deep=True)
+        xr.testing.assert_identical(idata[name].to_dataset(), expected)
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +123,7 @@ def test_a_variable_that_was_added_to_the_model_is_sampled(coreset):
 
 
 def test_draws_have_the_data_of_all_rows(idata, model):
-    for name, group in data_groups(model).items():
-        xr.testing.assert_identical(idata[name].to_dataset(), group)
+    assert_has_data_of(model, idata)
     posterior = idata["posterior"]
     assert set(posterior.data_vars) == {"half", "slope", "level"}
     assert_allclose(posterior["level"], 2 * posterior["half"])
@@ -136,8 +139,7 @@ def test_draws_have_the_data_where_variables_are_integrated_out():
     coreset = build_coreset(model, **QUIET)
     assert coreset.loglikelihood.observations.integrated == ("effect",)
     idata = coreset.importance_draws(100, random_seed=1)
-    for name, group in data_groups(model).items():
-        xr.testing.assert_identical(idata[name].to_dataset(), group)
+    assert_has_data_of(model, idata)
 
 
 def test_axes_without_names_are_numbered_as_by_pymc():

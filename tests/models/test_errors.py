@@ -10,11 +10,7 @@ from pytensor.sparse import structured_dot
 from scipy import sparse
 
 from pymc_coresets import InvalidDataError, InvalidOptionError, UnsupportedModelError, build_coreset
-from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewrite import coreset_model
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.verification import reference_of, verify_rows
+from tests.builds import read
 from tests.models.zoo import CASES, MASK, OBS, REAL, N, X
 from tests.refusals import refused
 
@@ -161,46 +157,44 @@ def built(build):
 @pytest.mark.parametrize(("build", "options", "facts", "topic"), UNSUPPORTED)
 def test_unsupported_model(build, options, facts, topic):
     with refused(UnsupportedModelError, facts, topic=topic):
-        find_observations(built(build), **options)
+        read(built(build), **options)
 
 
 def test_sub_model():
     with pm.Model(), pm.Model(name="inner") as inner:
         linear()
     with refused(UnsupportedModelError, "'inner'", "parent"):
-        find_observations(inner)
+        read(inner)
 
 
 def test_model_with_a_sub_model_is_whole():
     with pm.Model() as outer, pm.Model(name="inner"):
         linear()
-    assert [t.name for t in find_observations(outer).terms] == ["inner::y"]
+    assert [t.name for t in read(outer).observations.terms] == ["inner::y"]
 
 
 def test_no_model_at_all():
     with refused(InvalidOptionError, "model=...", "pm.Model()"):
-        find_observations()
+        read()
 
 
 def test_positions_of_imputed_rows_are_those_of_the_user_s_data():
-    observations = find_observations(CASES["missing values imputed"].model())
+    observations = read(CASES["missing values imputed"].model()).observations
     np.testing.assert_array_equal(observations.positions, np.flatnonzero(~MASK))
 
 
 @pytest.mark.parametrize("name", ["local variables", "local variables without dims"])
 def test_local_variables_are_allowed_on_request(name):
-    observations = find_observations(CASES[name].model(), allow_local=True)
-    assert observations.local in (("local",), ("true_x",))
+    coreset = read(CASES[name].model(), allow_local=True)
+    assert coreset.observations.local in (("local",), ("true_x",))
 
 
 def test_symbolic_initial_value():
     with pm.Model() as model:
-        m = pm.Normal("m")
-        pm.Normal("y", pm.Normal("b", initval=m + 1.0), 1.0, observed=REAL)
-    loglik = LogLikelihood(find_observations(model))
-    rows = loglik.source.take(np.arange(3))
+        start = pm.Data("start", 1.0)
+        pm.Normal("y", pm.Normal("b", initval=start + 1.0), 1.0, observed=REAL)
     with refused(UnsupportedModelError, "'b'", "initval"):
-        coreset_model(loglik.observations, rows, np.ones(3))
+        read(model)
 
 
 # -- data ------------------------------------------------------------------------------------------
@@ -216,24 +210,22 @@ def test_covariate_that_is_no_number_is_named(value):
     with model:
         pm.set_data({"x": with_entry(X, value)})
     with refused(InvalidDataError, "3", "'x'"):
-        verify_rows(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
+        read(model)
 
 
 def test_nan_in_a_covariate_without_a_container():
     def with_array():
         pm.Normal("y", with_entry(X, np.nan) @ pm.Normal("b", shape=3), 1.0, observed=REAL)
 
-    loglik = LogLikelihood(find_observations(built(with_array)))
     with refused(InvalidDataError, "row 3", "impute"):
-        verify_rows(loglik, rng=np.random.default_rng(1))
+        read(built(with_array))
 
 
 def test_rows_are_compared_where_a_formula_as_written_would_overflow():
     with pm.Model() as model:
         b = pm.Normal("b", initval=1.0)
         pm.Potential("y", pm.math.log(1 - pm.math.sigmoid(b * np.array([1.0, 800.0]))))
-    loglik = LogLikelihood(find_observations(model))
-    found = reference_of(loglik.observations)(Draws({"b": np.array([1.0])}))
+    found = read(model, size=1).matrix({"b": np.array([1.0])})
     np.testing.assert_allclose(found[:, 0], [-np.log1p(np.e), -800.0])
 
 
@@ -259,14 +251,14 @@ def test_parts_of_complex_data_are_data():
     with pm.Model() as model:
         x = pm.Data("x", np.arange(3) + 1j)
         pm.Normal("y", pm.Normal("b") * x.real, 1.0, observed=np.ones(3))
-    assert [row.values.dtype for row in find_observations(model).rows] == [float, float]
+    assert [row.values.dtype for row in read(model).observations.rows] == [float, float]
 
 
 def test_complex_potentials_are_refused():
     with pm.Model() as model:
         pm.Poisson("y", pm.math.exp(pm.Normal("b") * (np.ones(3) + 1j)), observed=np.ones(3))
     with refused(InvalidDataError, "'y'", "complex"):
-        find_observations(model)
+        read(model)
 
 
 def test_lengths_that_do_not_fit_are_named():
@@ -274,16 +266,15 @@ def test_lengths_that_do_not_fit_are_named():
         x = pm.Data("x", np.ones(20))
         pm.Normal("y", pm.Normal("b") * x, 1.0, observed=np.ones(2))
     with refused(InvalidDataError, "'x': (20,)"):
-        find_observations(model)
+        read(model)
 
 
 def test_impossible_observation_is_named():
     def beyond():
         pm.Exponential("y", pm.LogNormal("rate"), observed=with_entry(np.abs(REAL), -1.0))
 
-    loglik = LogLikelihood(find_observations(built(beyond)))
     with refused(InvalidDataError, "observation 10"):
-        verify_rows(loglik, rng=np.random.default_rng(1))
+        read(built(beyond))
 
 
 # -- options and draws -----------------------------------------------------------------------------
@@ -357,12 +348,12 @@ def test_draws_with_labels_are_draws():
 
 
 def test_draws_of_different_length():
-    loglik = LogLikelihood(find_observations(CASES["linear"].model()))
+    loglik = read(CASES["linear"].model())
     with refused(InvalidDataError, "'b': 3", "'s': 2", topic="draws"):
         loglik.matrix({"b": np.zeros((3, 3)), "s": np.ones(2)})
 
 
 def test_draws_outside_the_support_are_refused():
-    loglik = LogLikelihood(find_observations(CASES["linear"].model()))
+    loglik = read(CASES["linear"].model())
     with refused(InvalidDataError, "observation 0", "draw 1"):
         loglik.matrix({"b": np.zeros((2, 3)), "s": np.array([1.0, -1.0])})

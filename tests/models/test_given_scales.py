@@ -1,4 +1,4 @@
-"""Linear mixed models: exact draws, by the marginal posterior of the scales and conditionals."""
+"""Posteriors that are normal given a few scales: against grids of the scales."""
 
 from dataclasses import replace
 
@@ -7,11 +7,12 @@ import pymc as pm
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose
-from scipy.linalg import cho_factor, cho_solve
-from scipy.stats import halfnorm
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.stats import halfnorm, multivariate_t
 
 import pymc_coresets as pmc
 from pymc_coresets import InvalidDataError, Level, UnsupportedModelError
+from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.glm.given_scales.exact_draws import (
     _modes_of_scales,
@@ -20,12 +21,16 @@ from pymc_coresets.glm.given_scales.exact_draws import (
     has_scales,
     may_be_normal,
 )
+from pymc_coresets.glm.given_scales.kernel_mixture import KernelMixture
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.normal import heavy_tailed
+from tests.derived import likelihood_of
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused
+
+# -- Linear mixed models: exact draws, by the marginal posterior of the scales and conditionals. ---
 
 RNG = np.random.default_rng(1)
 N = 240
@@ -103,7 +108,7 @@ def log_marginal(build, scales):
 @pytest.fixture(scope="module", params=[crossed, nested], ids=["crossed", "nested"])
 def posterior(request):
     model = request.param()
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     found = _posterior_of(loglik, rng=np.random.default_rng(1))
     assert found is not None
     return request.param, model, loglik, found
@@ -205,7 +210,7 @@ def test_one_call_draws_all_variables_without_a_coreset():
     [pytest.param(2_500, 2_500, 5_000, marks=pytest.mark.slow), (50, 1_000, 2_400)],
 )
 def test_of_few_rows_there_are_as_many_independent_draws_as_wanted(wanted, at_least, at_most):
-    loglik = LogLikelihood(find_observations(crossed()))
+    loglik = likelihood_of(crossed())
     found = drawn_given_scales(loglik, rng=np.random.default_rng(2), wanted=wanted)
     assert at_least <= found.certificate.ess <= found.certificate.n_draws <= at_most
 
@@ -284,7 +289,7 @@ OTHER_PRIORS = {
 def test_what_is_not_normal_given_the_scales_far_away_is_refused(prior):
     with pm.Model() as model:
         pm.Normal("y", prior()[STUDENT], pm.HalfNormal("s", 2), observed=CROSSED)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     with refused(UnsupportedModelError, "normal", topic="regressions"):
         drawn_given_scales(loglik, rng=np.random.default_rng(1))
 
@@ -329,7 +334,7 @@ def test_widths_of_each_row_are_too_many_kinds():
             "y", eta, pm.math.sqrt(pm.HalfNormal("s", 2) ** 2 + np.exp(X)), observed=CROSSED
         )
     )
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     with refused(UnsupportedModelError, "Rows", "normal", "widths", topic="regressions"):
         drawn_given_scales(loglik, rng=np.random.default_rng(1))
 
@@ -362,7 +367,7 @@ def test_a_scale_of_either_sign_has_two_modes_however_far_apart():
         own = pm.Normal("scale", 0, 90) * pm.Normal("own", shape=40)
         mean = pm.Normal("mean", 0, 90) + own[STUDENT]
         pm.Normal("y", mean, pm.HalfNormal("s", 90), observed=30 * CROSSED)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     found = drawn_given_scales(loglik, rng=np.random.default_rng(1))
     assert len(found.proposal.modes) == 2
     is_positive = found.proposal.draws.values["scale"] > 0
@@ -413,7 +418,7 @@ def test_modes_of_the_scales_have_the_masses_of_a_grid(several):
             else pm.Normal("own", 0, scale, shape=30)
         )
         pm.Normal("y", own[BY_LEVEL], 1.0, observed=SLIGHT)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     found = drawn_given_scales(loglik, rng=np.random.default_rng(1))
     log_scale = found.proposal.draws.values["log_scale"]
     nearest = np.abs(log_scale[:, None] - centres).argmin(axis=1)
@@ -428,7 +433,7 @@ def test_effects_that_meet_no_other_variable_are_drawn():
     with pm.Model() as model:
         own = pm.Normal("own", 0, pm.HalfNormal("sd_own", 4), shape=40)
         pm.Normal("y", own[STUDENT], pm.HalfNormal("s", 2), observed=CROSSED)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     found = drawn_given_scales(loglik, rng=np.random.default_rng(1))
     own, scale, s = (found.proposal.draws.values[name] for name in ("own", "sd_own", "s"))
     weights = np.exp(found.proposal.log_ratios - found.proposal.log_ratios.max())
@@ -473,7 +478,7 @@ def moments_of_the_scale_of_rare_levels():
     "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))]
 )
 def test_tails_that_bend_towards_a_scale_of_zero_are_drawn(seed):
-    loglik = LogLikelihood(find_observations(rare_levels()))
+    loglik = likelihood_of(rare_levels())
     found = drawn_given_scales(loglik, rng=np.random.default_rng(seed))
     log_ratios, scale = found.proposal.log_ratios, found.proposal.draws.values["sd_own"]
     weights = np.exp(log_ratios - log_ratios.max())
@@ -527,3 +532,71 @@ def test_products_of_vectors_and_other_variables_are_those_of_scales(product, ex
         z, s, b = pm.Normal("z", shape=40), pm.HalfNormal("s"), pm.Normal("b", shape=2)
         pm.Normal("y", product(z, s, b), 1.0, observed=CROSSED)
     assert has_scales(model) is expected
+
+
+# -- Kernel densities of weighted draws, as proposals. ---------------------------------------------
+
+
+def of_a_scale_near_zero(points):
+    """Return the log-density of the logarithm of a half-normal scale, and of another number."""
+    return points[:, 0] - np.exp(2 * points[:, 0]) / 2 - np.square(points[:, 1:]).sum(axis=1)
+
+
+@pytest.fixture
+def first():
+    mode = np.zeros(2)
+    return heavy_tailed(mode, np.diag([1.4, 1.4])).split(of_a_scale_near_zero)
+
+
+@pytest.fixture
+def mixture(first):
+    points, logq = first.draw(800, rng=np.random.default_rng(1))
+    return KernelMixture.of(first, points, of_a_scale_near_zero(points) - logq)
+
+
+def test_its_density_integrates_to_one(mixture):
+    grid = np.linspace(-15, 15, 101)
+    points = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
+    total = np.exp(mixture.log_density(points)).sum() * (grid[1] - grid[0]) ** 2
+    assert total == pytest.approx(1.0, abs=1e-2)
+
+
+@pytest.mark.parametrize("n_dims", [1, 2, 3])
+def test_its_density_is_that_of_its_kernels_near_and_far_out(n_dims):
+    """Also with masses that are hardly numbers: warnings are errors."""
+    rng = np.random.default_rng(4)
+    first = heavy_tailed(np.full(n_dims, 9.0), np.diag([0.1, 1.0, 4.0][:n_dims]))
+    centers, _ = first.draw(300, rng=rng)
+    log_weights = rng.normal(size=300) - 740.0 * (np.arange(300) % 7 == 0)
+    mixture = KernelMixture.of(first, centers, log_weights)
+    far = 10.0 ** np.arange(9)[:, None] * rng.normal(size=(9, n_dims))
+    points = np.concatenate([centers[:50], far])
+    logs = [np.log(mixture.shares[0]) + first.log_density(points)]
+    for root, share in zip(mixture.roots, mixture.shares[1:], strict=True):
+        kernel = multivariate_t(np.zeros(n_dims), root @ root.T, df=5)
+        kernels = np.exp([kernel.logpdf(point - centers) for point in points])
+        logs.append(np.log(share) + np.log(kernels @ mixture.masses))
+    assert_allclose(mixture.log_density(points), np.logaddexp.reduce(logs), atol=1e-9)
+
+
+def test_its_draws_have_that_density(first, mixture):
+    points, logq = mixture.draw(10_000, rng=np.random.default_rng(2))
+    assert_allclose(logq, mixture.log_density(points))
+    middle = mixture.masses @ mixture.centers
+    of_first = first.draw(10_000, rng=np.random.default_rng(3))[0].mean(axis=0)
+    expected = 0.9 * middle + 0.1 * of_first
+    assert_allclose(points.mean(axis=0), expected, atol=0.05)
+
+
+def test_weights_in_an_exponential_tail_are_reliable(mixture):
+    points, logq = mixture.draw(4_000, rng=np.random.default_rng(3))
+    smoothed = pareto_smooth((of_a_scale_near_zero(points) - logq)[None])
+    assert smoothed.pareto_khat < 0.5
+    assert smoothed.ess > 0.8 * len(points)
+
+
+def test_too_few_draws_with_weights_are_refused(first):
+    points, _ = first.draw(100, rng=np.random.default_rng(1))
+    log_weights = np.where(np.arange(100) < 2, 0.0, -800.0)
+    with pytest.raises(LinAlgError, match="Too few draws"):
+        KernelMixture.of(first, points, log_weights)

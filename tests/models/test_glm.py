@@ -19,7 +19,7 @@ from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory, verify_predictors
 from pymc_coresets.papers.pass_glm import fix_variables
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.derived import likelihood_of, predictor_of
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
@@ -52,7 +52,7 @@ def hierarchical():
 def read(build, **kwargs):
     with pm.Model(**kwargs) as model:
         build()
-    return Read(find_linear_predictor(find_observations(model)))
+    return Read(predictor_of(model))
 
 
 @dataclass(frozen=True)
@@ -795,7 +795,7 @@ def unfixed():
 
 def test_a_fixed_scale_makes_a_model_linear(unfixed):
     fixed = fix_variables(unfixed, {"sigma": 0.5})
-    found = Read(find_linear_predictor(find_observations(fixed)))
+    found = Read(predictor_of(fixed))
     np.testing.assert_array_equal(found.design, X)
     assert found.names == ("b[age]", "b[sex]", "b[dose]")
     np.testing.assert_allclose(found.loglik(GRID), stats.norm.logpdf(y, GRID, 0.5))
@@ -808,8 +808,8 @@ def test_fixed_coefficients_are_an_offset(unfixed):
         pm.Normal("y", X @ np.array([1.0, 2.0, 3.0]), pm.HalfNormal("sigma"), observed=REAL)
     draws = {"sigma": np.array([0.5, 2.0])}
     np.testing.assert_allclose(
-        LogLikelihood(find_observations(fixed)).matrix(draws),
-        LogLikelihood(find_observations(expected)).matrix(draws),
+        likelihood_of(fixed).matrix(draws),
+        likelihood_of(expected).matrix(draws),
     )
 
 
@@ -821,7 +821,7 @@ def test_unnamed_dims_and_initial_values_survive():
     fixed = fix_variables(model, {"sigma": 0.5})
     assert fixed.named_vars_to_dims["x"] == model.named_vars_to_dims["x"] == ("row", None)
     np.testing.assert_array_equal(fixed.rvs_to_initial_values[fixed["b"]], [0.5] * X.shape[1])
-    [predictor] = find_linear_predictor(find_observations(fixed)).predictors
+    [predictor] = predictor_of(fixed).predictors
     np.testing.assert_array_equal(predictor.design, X)
 
 
@@ -852,4 +852,4 @@ def test_refused_values(unfixed, given, facts):
 def test_a_value_outside_the_support_is_refused(unfixed):
     fixed = fix_variables(unfixed, {"sigma": -1.0})
     with refused(InvalidDataError, "given={...}", topic="regressions"):
-        find_linear_predictor(find_observations(fixed))
+        predictor_of(fixed)

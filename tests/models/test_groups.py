@@ -7,12 +7,8 @@ from pymc.model.transform.conditioning import remove_value_transforms
 from scipy import stats
 
 from pymc_coresets import build_coreset
-from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.builds import QUIET, read
 from tests.modes import PLAIN_MODE
-
-QUIET = {"random_seed": 1, "progressbar": False}
 
 
 def visits(n_shops, n_each):
@@ -99,10 +95,10 @@ def sums_of_rows():
 def test_a_group_that_is_integrated_out_is_one_row(build):
     with pm.Model() as model:
         build()
-    loglik = LogLikelihood(find_observations(model, observed="y"))
+    loglik = read(model, observed="y", collapse=False)
     assert loglik.n_rows == LEVELS
     draws = {name: np.array([0.7, 1.3]) for name in loglik.shapes}
-    by_group = loglik.matrix(Draws.of(draws, loglik.shapes), loglik.all_rows)
+    by_group = loglik.matrix(draws)
     plain = remove_value_transforms(model)
     logp = plain.compile_logp(vars=plain["y"], sum=False, mode=PLAIN_MODE)
     for s, values in enumerate(np.stack([*draws.values()], axis=1)):
@@ -119,15 +115,12 @@ def test_dim_names_the_groups_whose_terms_stay_together():
         cov = np.eye(N_DAYS) + spread**2
         pm.MvNormal("days", mean, cov=cov, observed=days, dims=("group", "day"))
         pm.Poisson("count", pm.math.exp(mean), observed=counts, dims="group")
-    coreset = build_coreset(
-        model, dim="group", method="uniform", size=20, random_seed=1, progressbar=False
-    )
+    coreset = build_coreset(model, dim="group", method="uniform", size=20, **QUIET)
     assert coreset.n_observations == LEVELS
     assert tuple(coreset.model.named_vars_to_dims["coreset_weights"]) == ("group",)
     assert coreset.model.coords["group"] == tuple(coreset.indices)
     at = {"mean": np.array([0.3]), "spread": np.array([0.8])}
-    loglik = coreset.loglikelihood
-    [found] = loglik.matrix(Draws.of(at, loglik.shapes), loglik.all_rows).T
+    [found] = coreset.loglikelihood.matrix(at).T
     of_days = stats.multivariate_normal(np.full(N_DAYS, 0.3), np.eye(N_DAYS) + 0.8**2).logpdf(days)
     of_count = stats.poisson(np.exp(0.3)).logpmf(counts)
     np.testing.assert_allclose(found, of_days + of_count, rtol=1e-9)

@@ -4,13 +4,10 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_coresets.loops.density_loops import density_mode
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewrite import coreset_model
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.builds import QUIET, of_some_rows
+from tests.modes import PLAIN_MODE
 
-N, FEW = 40, np.arange(0, 40, 5)
-QUIET = {"progressbar": False, "random_seed": 1}
+N = 40
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +25,14 @@ def full():
 
 @pytest.fixture(scope="module")
 def coreset(full):
-    loglik = LogLikelihood(find_observations(full))
-    weights = np.full(len(FEW), N / len(FEW))
-    return coreset_model(loglik.observations, loglik.source.take(FEW), weights)
+    return of_some_rows(full, size=8).model
 
 
 @pytest.fixture(scope="module")
 def idata(coreset):
     return pm.sample(
         20, tune=20, chains=2, cores=1, model=coreset, nuts_sampler="pymc",
-        compute_convergence_checks=False, compile_kwargs={"mode": density_mode()}, **QUIET,
+        compute_convergence_checks=False, compile_kwargs={"mode": PLAIN_MODE}, **QUIET,
     )  # fmt: skip
 
 

@@ -14,13 +14,7 @@ from scipy.special import expit, logsumexp
 from scipy.stats import bernoulli, norm
 
 from pymc_coresets import InvalidOptionError, build_coreset
-from pymc_coresets.reading.observations import Observations
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.of_model import RowsToRead
-from pymc_coresets.rowlogp.units import chosen_units, may_have_units, unit_model
-from pymc_coresets.rowlogp.verification import verify_rows
-from pymc_coresets.rowlogp.verification_of_units import verify_units
-from tests.models.units import loglik_of, nodes_at
+from tests.models.units import chosen, compared, loglik_of, nodes_at, read
 from tests.refusals import refused
 
 N = 90
@@ -71,14 +65,12 @@ def one_for_every_row(mu, b):
     pm.Bernoulli("y", logit_p=b[0] + b[1] * x + b[2] * Z, observed=Y)
 
 
-def units_of(model: pm.Model, *names: str) -> Observations:
+def units_of(model: pm.Model, *names: str) -> Any:
     """Read the rows of a model, compare them with PyMC's, and place nodes."""
-    wanted, rng = RowsToRead(), np.random.default_rng(1)
-    rows = wanted.rows_of(model)
-    assert set(chosen_units(rows, names or None)) >= set(names)
-    verify_rows(LogLikelihood(rows), rng=rng)
-    units = unit_model(model, chosen_units(rows, names or None), wanted.of_rows, rows)
-    verify_units(units, rng=rng)
+    found = chosen(model, names or None)
+    assert found is not None
+    assert set(found) >= set(names)
+    units = compared(model, *found)
     return nodes_at(units, 21 if units.factor.n_dims == 1 else 9)
 
 
@@ -123,15 +115,13 @@ def test_all_ways_of_writing_give_the_same_units(write):
 
 
 def test_missing_values_are_integrated_out_without_being_named():
-    model = model_of(imputed)
-    assert may_have_units(model)
-    assert chosen_units(RowsToRead().rows_of(model)) == ("x_unobserved",)
+    assert chosen(model_of(imputed)) == ("x_unobserved",)
 
 
 @pytest.mark.slow
 def test_where_there_is_no_hole_the_number_of_nodes_does_not_matter():
     model = model_of(imputed)
-    units = unit_model(model, ["x_unobserved"], {})
+    units = read(model, "x_unobserved")
     one, many = (loglik_of(nodes_at(units, degree))(SHARED) for degree in (1, 9))
     assert_allclose(one[~NO_X], many[~NO_X], rtol=0, atol=1e-12)
     assert (np.abs(one - many)[NO_X] > 1e-4).any()
@@ -214,10 +204,9 @@ def test_values_that_rows_share_are_not_integrated_out():
         x = pm.Normal("x", mu, 2.0, observed=masked(X, NO_X))
         pm.Bernoulli("y", logit_p=b[0] + b[1] * (x - x.mean()), observed=Y)
 
-    rows = RowsToRead().rows_of(model_of(centred))
-    assert chosen_units(rows) is None
+    assert chosen(model_of(centred)) is None
     with refused(InvalidOptionError, "integrate=['x_unobserved']", "[]"):
-        chosen_units(rows, ["x_unobserved"])
+        chosen(model_of(centred), ["x_unobserved"])
 
 
 # -- a coreset -------------------------------------------------------------------------------------

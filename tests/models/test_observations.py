@@ -6,11 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewrite import coreset_model
-from pymc_coresets.reading.user_model import given_model
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.verification import verify_rows
+from tests.builds import of_some_rows, read
 from tests.models.zoo import REAL, N, X
 from tests.refusals import refused
 
@@ -31,14 +27,13 @@ def without(values, *rows):
 @pytest.mark.parametrize("model", ["hello", 3, pm.Normal.dist(), pm.Model])
 def test_what_is_no_model_is_refused(model):
     with refused(InvalidOptionError, "model", "pm.Model"):
-        find_observations(model)
+        read(model)
 
 
 def test_model_of_the_context():
     with pm.Model() as model:
-        assert given_model(None) is model
-    with refused(InvalidOptionError, "model=...", "pm.Model()"):
-        given_model(None)
+        pm.Normal("y", pm.Normal("m"), 1.0, observed=REAL)
+        assert of_some_rows().full_model is model
 
 
 # -- the length of the axis ------------------------------------------------------------------------
@@ -79,10 +74,11 @@ def broken_stick():
 def test_lengths_that_follow_free_variables(build):
     with pm.Model(coords={"lag": range(2), "start": range(4)}) as model:
         build()
-    observations = find_observations(model)
+    loglik = read(model)
+    observations = loglik.observations
     assert observations.n_obs == N - 2
     draws = {name: np.full((1, *shape), 0.3) for name, shape in observations.shapes.items()}
-    values = LogLikelihood(observations).matrix(draws)[:, 0]
+    values = loglik.matrix(draws)[:, 0]
     inputs = {v: draws[name][0] for name, v in observations.parameters.items()}
     np.testing.assert_allclose(values, observations.reference.eval(inputs))
 
@@ -92,7 +88,7 @@ def test_length_that_follows_free_values_is_refused():
         m = pm.Normal("m", shape=5)
         pm.Potential("y", m[m > 0])
     with refused(UnsupportedModelError, "'y'", "free variables"):
-        find_observations(model)
+        read(model)
 
 
 # -- numbers that are sums -------------------------------------------------------------------------
@@ -103,9 +99,7 @@ def test_two_series_form_one_observation():
         walk = {"mu": pm.Normal("m"), "init_dist": pm.Normal.dist(0, 1)}
         pm.GaussianRandomWalk("y", observed=REAL, **walk)
         pm.AR("z", [pm.Normal("rho")], init_dist=walk["init_dist"], observed=X[:, 0])
-    observations = find_observations(model)
-    np.testing.assert_array_equal(observations.positions, np.arange(1, N))
-    verify_rows(LogLikelihood(observations), rng=np.random.default_rng(1))
+    np.testing.assert_array_equal(read(model).observations.positions, np.arange(1, N))
 
 
 def normal_terms(mu, n_rows):
@@ -116,10 +110,9 @@ def test_many_terms_that_are_no_rows_are_named():
     with pm.Model() as model:
         m = pm.Normal("m")
         pm.Potential("total", normal_terms(m, 300).sum() + normal_terms(-m, 150).sum())
-    observations = find_observations(model, observed="total")
+    observations = read(model, observed="total").observations
     assert observations.n_obs == 300
     assert observations.unselected == ("the sum of 150 terms in 'total' that are not rows",)
-    verify_rows(LogLikelihood(observations), rng=np.random.default_rng(1))
 
 
 def test_sum_over_many_joined_pieces_is_refused():
@@ -128,7 +121,7 @@ def test_sum_over_many_joined_pieces_is_refused():
         pieces = [normal_terms(means[k], 50) for k in range(3)]
         pm.Potential("total", pt.concatenate(pieces).sum() * 2)
     with refused(UnsupportedModelError, "150 terms", "concatenation", topic="no-sum-over-rows"):
-        find_observations(model, observed="total")
+        read(model, observed="total")
 
 
 # -- likelihoods without parameters ----------------------------------------------------------------
@@ -138,7 +131,7 @@ def test_model_without_free_variables_is_refused():
     with pm.Model() as model:
         pm.Normal("y", 0.0, 1.0, observed=REAL)
     with refused(UnsupportedModelError, "'y'", "prior"):
-        find_observations(model)
+        read(model)
 
 
 def test_likelihood_without_free_variables_is_refused():
@@ -147,12 +140,10 @@ def test_likelihood_without_free_variables_is_refused():
         second = pm.Normal("second", first, 1.0, observed=without(REAL, 3, 8))
         pm.Normal("third", second, 1.0, observed=REAL)
     with refused(UnsupportedModelError, "first_observed", "'second_unobserved'"):
-        find_observations(model, observed="first_observed")
-    loglik = LogLikelihood(find_observations(model, observed="second_observed"))
-    rows = loglik.source.take(np.array([0]))
+        read(model, observed="first_observed")
     with refused(UnsupportedModelError, "'third'", "observed"):
-        coreset_model(loglik.observations, rows, np.ones(1))
-    assert find_observations(model, observed="third").n_obs == N
+        read(model, observed="second_observed")
+    assert read(model, observed="third").n_rows == N
 
 
 # -- missing values --------------------------------------------------------------------------------
@@ -162,13 +153,13 @@ def test_rows_of_which_some_entries_are_missing_have_no_density_of_their_own():
     with pm.Model() as model:
         pm.MvNormal("y", pm.Normal("m", shape=3), np.eye(3), observed=without(X, (4, 1)))
     with refused(UnsupportedModelError, "'y'", "missing values"):
-        find_observations(model)
+        read(model)
 
 
 def test_missing_rows_of_a_multivariate_variable():
     with pm.Model() as model:
         pm.MvNormal("y", pm.Normal("m", shape=3), np.eye(3), observed=without(X, 4))
-    positions = find_observations(model).positions
+    positions = read(model).observations.positions
     np.testing.assert_array_equal(positions, np.delete(np.arange(N), 4))
 
 
@@ -178,7 +169,7 @@ def test_missing_cells_are_found_where_none_can_be_drawn():
     with pm.Model() as model:
         counts = without(np.ones((N, 2)), (4, 1))
         pm.Poisson("y", pm.math.exp(pm.Normal("m") * huge), observed=counts)
-    observations = find_observations(model, dim=None)
+    observations = read(model).observations
     np.testing.assert_array_equal(observations.positions, np.delete(np.arange(2 * N), 9))
 
 
@@ -189,7 +180,7 @@ def test_own_imputation_under_the_names_of_pymc_is_refused():
         unseen = pm.Normal("y_unobserved", m, 1.0, shape=2)
         pm.Deterministic("y", pt.concatenate([seen, unseen]))
     with refused(UnsupportedModelError, "'y'", "'y_observed'", "'y_unobserved'"):
-        find_observations(model)
+        read(model)
 
 
 def test_names_like_those_of_an_imputation():
@@ -197,7 +188,7 @@ def test_names_like_those_of_an_imputation():
         m = pm.Normal("y_unobserved")
         pm.Normal("y_observed", m, 1.0, observed=REAL)
         pm.Deterministic("y", 2 * m)
-    found = find_observations(model)
+    found = read(model).observations
     np.testing.assert_array_equal(found.positions, np.arange(found.n_data))
     assert found.n_dims == 1
 
@@ -208,7 +199,7 @@ def test_free_dimensions_are_those_of_the_unconstrained_space():
         shares = pm.Dirichlet("shares", np.ones((2, 3)))  # two in each of two rows
         mu = zero_sum[np.arange(20) % 5] + shares[0, 0] * pm.Normal("a")
         pm.Normal("y", mu, pm.HalfNormal("s"), observed=np.zeros(20))
-    observations = find_observations(model)
+    observations = read(model).observations
     assert observations.n_dims == 4 + 4 + 1 + 1
     assert observations.shapes["zero_sum"] == (5,)
 
@@ -220,4 +211,4 @@ def test_imputed_values_are_no_dimensions_that_rows_determine():
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("mu"), pm.HalfNormal("s"), observed=y)
     assert model.initial_point()["y_unobserved"].shape == (10,)
-    assert find_observations(model).n_dims == 2
+    assert read(model).observations.n_dims == 2

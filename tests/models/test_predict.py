@@ -22,7 +22,7 @@ from pymc_coresets import (
     build_pass_glm,
     open_rows,
 )
-from pymc_coresets.predictive.forward import Forward, forward_graphs
+from tests.builds import QUIET, of_some_rows
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
@@ -150,9 +150,15 @@ def test_bernoulli_draws_have_their_probabilities():
         first = pm.Bernoulli("first", free, observed=[0, 1, 1])
         pm.Bernoulli("same", free[1], observed=np.zeros(4))
         pm.Bernoulli("then", 0.1 + 0.8 * first, observed=[0, 1, 1])
-    forward = Forward.of(model, forward_graphs(model, ["first", "same", "then"], means=False))
-    drawn = [forward({"p": p}, number) for number in range(n_draws)]
-    first, same, then = (np.array([d[name] for d in drawn]) for name in ("first", "same", "then"))
+    coreset = of_some_rows(model, observed=["first", "same", "then"], allow_local=True)
+
+    def drawn(p):
+        values = np.broadcast_to(p, (4, n_draws // 4, 3))
+        idata, options = az.from_dict({"posterior": {"p": values}}), {"kind": "draws"}
+        return coreset.predict(idata, **QUIET, **options)["posterior_predictive"]
+
+    found = drawn(p).to_dataset().stack(sample=("chain", "draw"))
+    first, same, then = (found[name].to_numpy().T for name in ("first", "same", "then"))
     assert first.dtype == same.dtype == np.int64
     limit = 4 * 0.5 / np.sqrt(n_draws)
     assert_allclose(first.mean(axis=0), p, atol=limit)
@@ -161,7 +167,7 @@ def test_bernoulli_draws_have_their_probabilities():
     for value, expected in ((0, 0.1), (1, 0.9)):
         assert_allclose(then[first == value].mean(), expected, atol=limit)
     with pytest.raises(ValueError, match="not between 0 and 1"):
-        forward({"p": np.array([0.0, np.nan, 1.0])}, 1)
+        drawn(np.array([0.0, 1.5, 1.0]))
 
 
 def test_missing_values_are_predicted_too():
@@ -308,23 +314,6 @@ def test_threads_change_nothing(request, which, kind, idata, limits):
         found.append(approximation.predict(idata, kind=kind, random_seed=1, progressbar=False))
     one, five = (f["posterior_predictive"].to_dataset() for f in found)
     xr.testing.assert_equal(one, five)
-
-
-def test_copies_of_a_function_see_the_same_data_and_draw_the_same():
-    with pm.Model() as model:
-        x = pm.Data("x", np.zeros(2))
-        pm.Normal("y", pm.Normal("slope") * x, 1.0, observed=np.zeros(2), shape=x.shape[0])
-    one = Forward.of(model, forward_graphs(model, ["y"], means=False))
-    other = one.separate()
-    assert one.rngs
-    assert set(one.rngs).isdisjoint(other.rngs)
-    model["x"].set_value(np.full(50, 1e6))
-    point = {"slope": np.array(1.0)}
-    drawn = [[f(point, 3, number)["y"] for f in (one, other)] for number in range(3)]
-    for a, b in drawn:
-        assert_array_equal(a, b)
-        assert_allclose(a, 1e6, atol=6)
-    assert not np.array_equal(drawn[0][0], drawn[1][0])
 
 
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])

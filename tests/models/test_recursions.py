@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets import UnsupportedModelError, build_coreset
-from pymc_coresets.reading.observations import find_observations
+from tests.builds import read
 from tests.models.zoo import POSITIVE, REAL, N, X
 from tests.refusals import refused
 
@@ -29,10 +29,11 @@ def normal(mu: Any, observed: Any = REAL) -> None:
     pm.Normal("y", mu, pm.HalfNormal("s"), observed=observed)
 
 
+@pytest.mark.filterwarnings("ignore:Detected variables likely created by GP")  # PyMC's
 def test_what_every_row_needs_may_stay_in_the_model() -> None:
     with pm.Model() as model:
         latent_gaussian_process()
-    assert find_observations(model, allow_local=True).unselected
+    assert read(model, allow_local=True).observations.unselected
 
 
 def adstock() -> None:
@@ -150,7 +151,7 @@ def test_rows_with_a_loop_of_their_own_are_not_refused():
     with pm.Model() as model:
         rate = pm.Beta("rate", 2, 2)
         normal(loop(lambda x, r: r * x * (1 - x), [pt.as_tensor(POSITIVE)], None, [rate], 3)[-1])
-    assert find_observations(model).unselected
+    assert read(model).observations.unselected
 
 
 def test_steps_that_rows_are_looked_up_in():
@@ -158,4 +159,4 @@ def test_steps_that_rows_are_looked_up_in():
     with pm.Model() as model:
         level = loop(lambda x, r: r * x, [pt.ones(())], None, [pm.Beta("rate", 2, 2)], 5)
         normal(level[day])
-    assert not find_observations(model).unselected
+    assert not read(model).observations.unselected

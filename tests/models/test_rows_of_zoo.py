@@ -2,30 +2,14 @@
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
-from pytensor.graph import FunctionGraph
-from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import graph_inputs, io_toposort
 
 from pymc_coresets import CoresetError, open_rows
-from pymc_coresets.compat.pymc_api import (
-    coords_of,
-    fgraph_from_model,
-    model_named,
-    set_coords,
-)
-from pymc_coresets.compat.pytensor_api import SymbolicOp
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.selection_rules import rebuild
-from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.reading.user_model import converted_back, convertible
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
-from pymc_coresets.rowlogp.verification import verify_rows
+from tests.builds import read
 from tests.models import zoo
+from tests.models.containers import in_containers
 from tests.models.reference import Reference
 from tests.models.zoo import CASES, N
 
@@ -104,48 +88,6 @@ KEPT_LENGTHS = {
 }
 
 
-def in_containers(model):
-    """Copy a model whose arrays of N rows become data containers without labels."""
-    fgraph, _ = fgraph_from_model(convertible(model))
-    inputs = sorted(graph_inputs(fgraph.outputs), key=lambda v: str(v.type))
-    values = {v: np.asarray(v.data) for v in inputs if isinstance(v, Constant)}
-    columns = {
-        v: pytensor.shared(value, name=f"column_{i}", shape=(None, *value.shape[1:]))
-        for i, (v, value) in enumerate(values.items())
-        if value.ndim and len(value) == N
-    }
-    containers = [v for v in inputs if v.name in model.named_vars and v.type.ndim]
-    n_rows = next(iter([*columns.values(), *containers])).shape[0]
-    lengths = {
-        v: pt.as_tensor([n_rows if n == N else n for n in value]) if value.ndim else n_rows
-        for v, value in values.items()
-        if v not in columns and value.dtype.kind == "i" and value.ndim < 2 and N in value
-    }
-    coords, dims = coords_of(fgraph)
-    obs = {v: n_rows for n, v in dims.items() if len(coords[n] or ()) == N}
-    outputs = made_anew(fgraph.outputs, columns | lengths | obs)
-    outputs += [model_named(v, v.name) for v in columns.values()]
-    rows = FunctionGraph(outputs=outputs, clone=False)
-    coords = {n: None if len(v or ()) == N else v for n, v in coords.items()}
-    set_coords(rows, coords, {n: obs.get(v, v) for n, v in dims.items()})
-    return converted_back(model, rows)
-
-
-def made_anew(outputs, known):
-    """Apply all operations again to other inputs, of which no shape is known."""
-    known = dict(known)
-    for node in io_toposort([], outputs):
-        inputs = [known.get(v, v) for v in node.inputs]
-        if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
-            continue
-        if isinstance(node.op, SymbolicOp):
-            found = rebuild(node.op, node, inputs, {})
-        else:
-            found = node.op.make_node(*inputs).outputs
-        known |= {v: w for v, w in zip(node.outputs, found, strict=True) if v not in known}
-    return [known.get(v, v) for v in outputs]
-
-
 def rows_in_chunks(model, which):
     """Open other rows of the model's containers, in chunks of 37."""
     columns = {v.name: np.asarray(v.get_value())[which] for v in model.data_vars
@@ -170,9 +112,9 @@ def test_potentials_of_rows_elsewhere_are_those_of_pymc_or_refused(case):
     which = np.random.default_rng(5).integers(N, size=N_ROWS)
     if case.name in REFUSED:
         with pytest.raises(CoresetError):
-            read(whole, case, which)
+            elsewhere(whole, case, which)
         return
-    loglik = read(whole, case, which)
+    loglik = elsewhere(whole, case, which)
     assert loglik.n_rows == N_ROWS
     reference = Reference(case, whole, [t.name for t in loglik.observations.terms])
     expected, draws = reference.loglik[which], reference.draws
@@ -184,10 +126,9 @@ def test_potentials_of_rows_elsewhere_are_those_of_pymc_or_refused(case):
     assert_allclose(total, centred.sum(axis=0), rtol=1e-8, atol=1e-11 * np.abs(expected).sum())
 
 
-def read(whole, case, which):
+def elsewhere(whole, case, which):
     model = in_containers(whole)
-    wanted = RowsToRead(rows=rows_in_chunks(model, which), **case.options)
-    return likelihood_of_rows(model, wanted, rng=np.random.default_rng(1))
+    return read(model, rows=rows_in_chunks(model, which), **case.options)
 
 
 def scale(**kwargs):
@@ -268,12 +209,8 @@ def test_models_built_on_containers_have_the_potentials_of_all_rows(name):
             ON_DATA[name](data["x"] @ pm.Normal("b", 0, 0.5, shape=3), data)
         return model
 
-    rng = np.random.default_rng(1)
-    whole = LogLikelihood(find_observations(model(N)))
-    verify_rows(whole, rng=rng)
-    rows = open_rows(COLUMNS)
-    loglik = likelihood_of_rows(model(20), RowsToRead(rows=rows), rng=rng)
-    space = Unconstrained(whole.observations.model)
+    rng, whole = np.random.default_rng(1), read(model(N))
+    loglik, space = read(model(20), rows=open_rows(COLUMNS)), whole.observations.space
     draws = space.constrain(space.start + rng.normal(0, 0.3, size=(2, space.n_dims)))
     found = np.concatenate([loglik.matrix(draws, b) for b in loglik.source.blocks(11)])
     assert_allclose(found, whole.matrix(draws), rtol=1e-9, atol=1e-11)

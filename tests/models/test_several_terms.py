@@ -11,11 +11,7 @@ from pymc_coresets import (
     build_coreset,
     open_rows,
 )
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewrite import coreset_model
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.of_model import verify_form
-from pymc_coresets.rowlogp.verification import verify_rows
+from tests.builds import of_all_rows, of_some_rows, read
 from tests.models.reference import density
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
@@ -77,7 +73,7 @@ def found(request):
         pm.Model(coords={"obs": range(N), "other": range(N)}) as model,
     ):
         request.param()
-    return find_observations(model, observed=MODELS[request.param])
+    return of_all_rows(model, observed=MODELS[request.param])
 
 
 def _nothing():
@@ -91,8 +87,8 @@ def points(model):
 
 
 def test_unit_weights_on_all_rows_give_the_full_model(found):
-    everything = LogLikelihood(found).source.all
-    small, full = density(coreset_model(found, everything, np.ones(found.n_obs))), found.model
+    full = found.loglikelihood.observations.model
+    small = density(found.model)
     full_density = density(full)
     for point in points(full):
         (logp, gradient), (expected, slopes) = small(point), full_density(point)
@@ -102,20 +98,20 @@ def test_unit_weights_on_all_rows_give_the_full_model(found):
 
 
 def test_potentials_are_pymcs(found):
-    loglik = LogLikelihood(found)
-    verify_rows(loglik, rng=np.random.default_rng(1))
-    verify_form(loglik)
-    assert found.n_obs == sum(s.stop - s.start for s in found.sets)
-    assert not found.local
-    assert not found.unselected
+    """A build compares them: here are all rows of both, and none depends on others."""
+    observations = found.loglikelihood.observations
+    assert found.size == sum(s.stop - s.start for s in observations.sets)
+    assert not observations.local
+    assert not observations.unselected
 
 
 def test_each_row_counts_for_its_own_term_alone():
     with pm.Model(coords={"obs": range(N)}) as model:
         two_lengths()
-    found = find_observations(model, observed=["y", "z"])
-    weights = np.random.default_rng(2).uniform(0, 3, size=found.n_obs)
-    small = density(coreset_model(found, LogLikelihood(found).source.all, weights))
+    coreset = of_some_rows(model, size=20, observed=["y", "z"])
+    weights, small = np.zeros(N + OTHERS), density(coreset.model)
+    weights[coreset.indices] = coreset.weights
+    assert all(np.unique(part).size > 2 for part in (weights[:N], weights[N:]))
     of_terms = model.compile_logp(vars=[model["y"], model["z"]], sum=False, mode=PLAIN_MODE)
     prior = model.compile_logp(vars=model.free_RVs, mode=PLAIN_MODE)
     for point in points(model):
@@ -127,10 +123,9 @@ def test_each_row_counts_for_its_own_term_alone():
 def test_what_is_as_long_as_the_data_is_left_out_of_the_model():
     with pm.Model(coords={"obs": range(N)}) as model:
         two_lengths()
-    found = find_observations(model, observed=["y", "z"])
-    small = coreset_model(found, LogLikelihood(found).source.take(np.array([3])), np.ones(1))
-    assert found.left_out == ("mu",)
-    assert {"x", "mu"}.isdisjoint(small.named_vars)
+    coreset = of_some_rows(model, observed=["y", "z"])
+    assert coreset.loglikelihood.observations.left_out == ("mu",)
+    assert {"x", "mu"}.isdisjoint(coreset.model.named_vars)
 
 
 # -- which terms are summarised by default ---------------------------------------------------------
@@ -186,7 +181,7 @@ def test_terms_of_many_rows_of_data_are_summarised(add, names, whole):
         rate = pm.Gamma("rate", 1, 1)
         pm.Exponential("y", rate, observed=np.linspace(0.1, 3, MANY))
         add(rate)
-    found = find_observations(model)
+    found = read(model).observations
     assert [term.name for term in found.terms] == names
     assert found.whole == (("'z' (computed from 600 rows)",) if whole else ())
 
@@ -197,7 +192,7 @@ def test_covariates_with_imputed_values_stay_whole():
     with pm.Model() as model:
         covariate = pm.Normal("x", pm.Normal("m"), 1.0, observed=x)
         pm.Normal("y", pm.Normal("b") * covariate, 1.0, observed=np.ones(MANY))
-    found = find_observations(model)
+    found = read(model).observations
     assert [term.name for term in found.terms] == ["y"]
     assert found.whole == (f"'x_observed' (computed from {x.count()} rows)",)
 

@@ -767,6 +767,13 @@ def test_wrong_potentials_are_found_out(of_pymc):
     assert second_opinion(expected, 0 * expected, wrong, node_error=0.1).difference > 0.005
 
 
+def test_log_ratios_that_differ_noticeably_are_not_said_to_agree():
+    """The error of nodes allows them to."""
+    of_full = np.linspace(-1e5, -1e5 + 1, 8)
+    found = second_opinion(of_full, of_full, np.linspace(-0.2, 0.2, 8), node_error=0.01)
+    assert found.in_short == "differ by up to 0.2 nats, at 8 draws"
+
+
 def test_units_have_no_linear_predictor():
     with refused(UnsupportedModelError, "integrate=False", "method='auto'", topic="regressions"):
         row_graph_of(nodes_at(counts(centred=True), 1))

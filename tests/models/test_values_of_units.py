@@ -8,7 +8,6 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_coresets.reading.units.integral import UnitDensity
 from tests.models.units import by_grid, loglik_of, nodes_at, read
 
 RNG = np.random.default_rng(8)
@@ -59,16 +58,14 @@ MODELS: dict[str, tuple[Callable[[], None], tuple[str, ...], np.ndarray, bool]] 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("one_for_all", [True, False])
-def test_sums_over_all_values(
-    name: str, one_for_all: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_over_all_values(name: str, one_for_all: bool, limits: Callable[..., None]) -> None:
     write, names, values, in_common = MODELS[name]
     with pm.Model() as model:
         write()
     units = read(model, *names)
     assert units.density.has_common_values == in_common
     if not one_for_all:
-        monkeypatch.setattr(UnitDensity, "has_common_values", False)
+        limits(common_values=False)
     x = RNG.normal(size=units.observations_at_zero.space.n_dims)
     found = nodes_at(units, 1, x)
     np.testing.assert_allclose(

@@ -18,6 +18,7 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import verify_form
 from pymc_coresets.rowlogp.verification import _compare, verify_rows
+from tests.derived import likelihood_of
 from tests.models.zoo import BINARY, GROUP, POSITIVE, REAL, N, X
 from tests.refusals import refused
 
@@ -124,7 +125,7 @@ def test_probabilities_that_are_data_are_stabilised():
     with pm.Model() as model:
         pm.Bernoulli("y", p=pm.math.sigmoid(pm.Data("x", WIDE)), observed=np.zeros(N, int))
         pm.Normal("z", pm.Normal("b"), 1.0, observed=np.zeros(N))
-    values = LogLikelihood(find_observations(model)).matrix({"b": np.zeros(1)})[:, 0]
+    values = likelihood_of(model).matrix({"b": np.zeros(1)})[:, 0]
     np.testing.assert_allclose(values, -np.logaddexp(0, WIDE) - np.log(2 * np.pi) / 2)
 
 
@@ -183,7 +184,7 @@ def test_covariate_that_is_no_number_is_named_with_its_rows(likelihood, value):
     bad[[4, 9, 30], 0] = value
     with model:
         pm.set_data({"x": bad})
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     with refused(InvalidDataError, "3 rows", "(4, 9, 30)", "'x'"):
         verify_rows(loglik, rng=np.random.default_rng(1))
 
@@ -246,7 +247,7 @@ def test_a_code_without_an_entry_is_named():
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("effect", shape=4)[codes], 1.0, observed=REAL)
     with refused(InvalidDataError, f"row {N - 1}", "index 4"):
-        verify_rows(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
+        verify_rows(likelihood_of(model), rng=np.random.default_rng(1))
 
 
 def test_scalars_in_a_vector_that_codes_index_are_rows_by_code():
@@ -277,7 +278,7 @@ def test_a_density_may_be_undefined_at_the_initial_point(off):
         shape = pm.Normal("shape", 0.0, 0.2)
         parameters = [pm.Normal("location") + off, pm.HalfNormal("scale", 2.0), shape]
         pm.CustomDist("y", *parameters, logp=extreme_value, observed=POSITIVE / 10)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     if np.isnan(off):
         with refused(UnsupportedModelError, "initval=..."):
             verify_rows(loglik, rng=np.random.default_rng(1))

@@ -13,14 +13,8 @@ import pytest
 from scipy.stats import kstest, multivariate_normal
 
 from pymc_coresets import UnsupportedModelError, build_coreset
-from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.units import chosen_units, why_none_is_chosen
-from pymc_coresets.rowlogp.verification_of_units import verify_units
-from pymc_coresets.sampling.units.conditionals import Conditionals
 from tests.models.reference import density, logp_without
-from tests.models.units import Shared, loglik_of, nodes_at, read
+from tests.models.units import Shared, chosen, compared, drawn, loglik_of, nodes_at, read
 from tests.refusals import refused
 
 AREAS, YEARS, PER_CELL = 7, 3, 2
@@ -132,9 +126,8 @@ def log_evidence(name: str, shared: Shared) -> np.ndarray:
     ],
 )
 def test_few_nodes_are_exact_for_what_is_normal(name):
-    units = read(model_of(name), "z")
+    units = compared(model_of(name), "z")
     assert units.factor.n_dims == YEARS - (name == "sums to zero")
-    verify_units(units, rng=np.random.default_rng(1))
     found = loglik_of(nodes_at(units, 5))
     for shared in PLACES:
         np.testing.assert_allclose(found(shared), log_evidence(name, shared), rtol=0, atol=1e-8)
@@ -145,7 +138,7 @@ def test_walks_are_integrated_out_by_themselves():
     with pm.Model() as model:
         z = pm.GaussianRandomWalk("z", sigma=pm.HalfNormal("w"), init_dist=start(), shape=(300, 3))
         pm.Poisson("y", pm.math.exp(z[area, year]), observed=np.ones(900, dtype=int))
-    assert chosen_units(find_observations(model)) == ("z",)
+    assert chosen(model) == ("z",)
 
 
 def test_the_axis_of_which_levels_are_independent_is_found_if_it_is_the_shorter_one():
@@ -190,17 +183,15 @@ def test_the_posterior_of_all_walks_is_that_of_the_closed_form():
 def test_draws_of_walks_are_those_of_the_closed_form():
     """Given the shared variables and the rows of an area: whitened, they are standard normal."""
     shared = {"drift": 0.2, "w": 0.6}
-    loglik, n = LogLikelihood(nodes_at(read(model_of("walk"), "z"), 5)), 2_000
-    draws = Draws({name: np.full(n, value) for name, value in shared.items()})
-    found = Conditionals(loglik, draws).drawn(loglik.in_memory.all, np.random.default_rng(4))
-    assert found.enough.all()
+    units, n = nodes_at(read(model_of("walk"), "z"), 5), 2_000
+    found = drawn(units, 4, **{name: np.full(n, value) for name, value in shared.items()})
     prior_mean, prior = of_walk(shared)
     for area in range(AREAS):
         year, mean, cov = of_rows("walk", shared, area)
         gain = np.linalg.solve(cov, prior[year]).T
         middle = prior_mean + gain @ (Y[area == AREA] - mean)
         root = np.linalg.cholesky(prior - gain @ prior[year])
-        white = np.linalg.solve(root, (found.values[:, area] - middle).T)
+        white = np.linalg.solve(root, (found[:, area] - middle).T)
         assert min(kstest(x, "norm").pvalue for x in white) > 1e-4  # of 21 comparisons
         np.testing.assert_allclose(np.cov(white), np.eye(YEARS), atol=5 * (2 / n) ** 0.5)
 
@@ -260,18 +251,16 @@ def test_walks_of_too_many_steps_remain_parameters_and_it_is_said(matrix):
         counts = np.ones((MANY, LONG), dtype=int)
         eta, y = (z, counts) if matrix else (z[CELLS], counts.ravel())
         pm.Poisson("y", pm.math.exp(eta), observed=y)
-    observations = find_observations(model, allow_local=True)
-    assert chosen_units(observations) is None
-    reason = why_none_is_chosen(observations)
-    assert "['z'] have 12 values for each level" in reason
-    assert "integrate=False" in reason
-    assert "(few @ weights)[level, time]" in reason
-    assert "(3, 12)" in reason
-    assert "{" not in reason
-    if matrix:
-        with pytest.raises(UnsupportedModelError) as caught:
-            find_observations(model)
-        assert "HSGP" not in str(caught.value)
+    topic = "local-latent-variables" if matrix else ""
+    with refused(UnsupportedModelError, "['z']" if matrix else "'z'", topic=topic) as caught:
+        build_coreset(model, random_seed=1, progressbar=False)
+    if not matrix:
+        assert "['z'] have 12 values for each level" in str(caught.value)
+        assert "(few @ weights)[level, time]" in str(caught.value)
+        assert "(3, 12)" in str(caught.value)
+        assert "integrate=False" in str(caught.value)
+    assert "{" not in str(caught.value)
+    assert "HSGP" not in str(caught.value)
 
 
 @pytest.mark.slow
@@ -282,9 +271,7 @@ def test_walks_by_their_values_at_a_few_times_are_integrated_out():
     month = np.random.default_rng(5).integers(LONG, size=AREA.size)
     with pm.Model() as model:
         pm.Normal("y", (_walk() @ weights)[AREA, month], 0.8, observed=Y)
-    units = read(model, "z")
-    verify_units(units, rng=np.random.default_rng(1))
-    found = loglik_of(nodes_at(units, 5))(PLACES[0])
+    found = loglik_of(nodes_at(compared(model, "z"), 5))(PLACES[0])
     middle, walk = of_walk(PLACES[0])
     for area in range(AREAS):
         at = weights[:, month[area == AREA]].T

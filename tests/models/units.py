@@ -12,15 +12,30 @@ import pytensor.tensor as pt
 from pytensor.graph import vectorize_graph
 from scipy.special import logsumexp
 
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import WRITTEN_MODE, numpy_function
-from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.units.integral import MOMENTS
 from pymc_coresets.reading.units.nodes import Rule
 from pymc_coresets.reading.units.observations_of_units import UnitModel, normal_moments
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import units_at
-from pymc_coresets.rowlogp.units import unit_model
+from pymc_coresets.rowlogp.units import chosen_units, unit_model
+from pymc_coresets.rowlogp.verification import verify_rows
+from pymc_coresets.rowlogp.verification_of_units import verify_units
+from pymc_coresets.sampling.units.conditionals import Conditionals
 
-__all__ = ["Shared", "around_the_mode", "by_grid", "loglik_of", "nodes_at", "read"]
+__all__ = [
+    "Shared",
+    "around_the_mode",
+    "by_grid",
+    "chosen",
+    "compared",
+    "drawn",
+    "loglik_of",
+    "nodes_at",
+    "read",
+]
 
 #: Values of the shared variables, on their own scale.
 type Shared = Mapping[str, Any]
@@ -29,6 +44,29 @@ type Shared = Mapping[str, Any]
 def read(model: pm.Model, *names: str) -> UnitModel:
     """Derive the units of a model whose variables `names` are integrated out."""
     return unit_model(model, names, {})
+
+
+def compared(model: pm.Model, *names: str) -> UnitModel:
+    """Do the same, and compare rows and units with PyMC."""
+    rng, rows = np.random.default_rng(1), find_observations(model, allow_local=True)
+    verify_rows(LogLikelihood(rows), rng=rng)
+    units = unit_model(model, names, {}, rows)
+    verify_units(units, rng=rng)
+    return units
+
+
+def chosen(model: pm.Model, asked: Sequence[str] | None = None) -> tuple[str, ...] | None:
+    """Return the variables that are integrated out, by themselves or where they are asked for."""
+    return chosen_units(find_observations(model, allow_local=True), asked)
+
+
+def drawn(units: Observations, seed: int = 2, **shared: np.ndarray) -> np.ndarray:
+    """Draw the variables of all units given draws of the shared ones."""
+    loglik = LogLikelihood(units)
+    conditionals = Conditionals(loglik, Draws(shared))
+    found = conditionals.drawn(loglik.in_memory.all, np.random.default_rng(seed))
+    assert found.enough.all()
+    return found.values
 
 
 def nodes_at(

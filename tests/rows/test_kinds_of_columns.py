@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_coresets import CoresetError, InvalidOptionError, open_rows
-from pymc_coresets.rows.sources.columns import TEXT, Field
 from tests.refusals import refused
 
 NUMBERS = ["f8", "f4", "i8", "i4", "u1", "?"]
@@ -152,9 +151,5 @@ def _frame(frames, number):
 
 
 def test_text_is_no_number():
-    text, number = Field(TEXT), Field(np.dtype(float))
-    assert text != number
-    assert number != text
-    assert {number: 1, Field(np.dtype(float)): 2} == {number: 2}
     with refused(InvalidOptionError, "'x'", "text"):
         open_rows({"y": np.ones(2), "x": np.array(["a", "b"])}, weight="x")

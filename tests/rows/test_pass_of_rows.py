@@ -1,7 +1,6 @@
 """Polynomial statistics of rows that are read in chunks: those of the same rows in memory."""
 
 import pickle
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,13 +16,6 @@ from pymc_coresets import (
     build_pass_glm,
     open_rows,
 )
-from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
-from pymc_coresets.papers.polynomial.parts_of_data import PredictorRows
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
-from pymc_coresets.rows.streamed import StreamedRows
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
 
@@ -82,40 +74,22 @@ def in_chunks(sizes, columns=COLUMNS, **options):
     return open_rows(lambda: ({k: c[a:b] for k, c in columns.items()} for a, b in pairs), **options)
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def streamed(request):
-    """A streamed predictor, and that of the same rows in memory."""
-    make, rows = MODELS[request.param], open_rows(COLUMNS)
-    loglik = likelihood_of_rows(
-        make(COLUMNS, 30), RowsToRead(rows=rows), rng=np.random.default_rng(1)
-    )
-    seen = seen_rows_of(loglik, find_linear_predictor)
-    return PredictorRows(seen, loglik), in_memory(make(COLUMNS, N))
-
-
-def in_memory(model):
-    loglik = LogLikelihood(find_observations(model))
-    return PredictorRows(SeenRows(find_linear_predictor(loglik.observations)), loglik)
-
-
-def reading(part, source):
-    """Return the predictor of another source, without deriving it again."""
-    names = {row.name: row.values.dtype for row in part.observations.rows}
-    return replace(part, loglikelihood=part.loglikelihood.reading(StreamedRows(source, names)))
+def statistics(model, degree=2, rows=None):
+    return build_pass_glm(model, rows=rows, degree=degree, radius=3.0, **SETTINGS).statistics
 
 
 def dense(moment):
     return moment if isinstance(moment, np.ndarray) else moment.toarray()
 
 
-@pytest.mark.parametrize("most", [64, 4096])
-@pytest.mark.parametrize("sizes", [[1, 7, 300], [N], [64]])
-def test_the_sums_are_those_of_the_rows_in_memory(streamed, sizes, most, limits):
+@pytest.mark.parametrize(("sizes", "most"), [([1, 7, 300], 64), ([N], 4096), ([64], 64)])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_sums_are_those_of_the_rows_in_memory(name, sizes, most, limits):
     limits(seen_rows=(64, most))
-    part, found = streamed
-    part = reading(part, in_chunks(sizes))
-    for degree in (2, 4) if len(found.names) < 5 else (2,):
-        mine, its = (p.statistics(degree, 3.0) for p in (part, found))
+    make = MODELS[name]
+    for degree in (2, 4) if name == "intercept" else (2,):
+        mine = statistics(make(COLUMNS, 30), degree, in_chunks(sizes))
+        its = statistics(make(COLUMNS, N), degree)
         assert mine.n_obs == its.n_obs == N
         for one, other in zip(mine.moments, its.moments, strict=True):
             assert_allclose(dense(one), dense(other), rtol=1e-12, atol=1e-12)
@@ -123,21 +97,15 @@ def test_the_sums_are_those_of_the_rows_in_memory(streamed, sizes, most, limits)
         assert_allclose(mine.falling, its.falling, rtol=1e-12, atol=1e-12)
 
 
-def test_case_weights_count_rows(streamed):
-    part, found = streamed
-    times = np.random.default_rng(5).integers(0, 4, size=N)
+@pytest.mark.parametrize("name", MODELS)
+def test_case_weights_count_rows(name):
+    make, times = MODELS[name], np.random.default_rng(5).integers(0, 4, size=N)
     rows = in_chunks([100], COLUMNS | {"n": times}, weight="n")
-    mine = reading(part, rows).statistics(2, 3.0)
     repeated = {name: np.repeat(c, times, axis=0) for name, c in COLUMNS.items()}
-    make = next(m for m in MODELS.values() if set(found.names) == names_of(m))
-    its = in_memory(make(repeated, times.sum())).statistics(2, 3.0)
+    mine, its = statistics(make(COLUMNS, 30), rows=rows), statistics(make(repeated, times.sum()))
     assert mine.n_obs == its.n_obs == times.sum()
-    for theta in np.random.default_rng(6).normal(size=(3, len(found.names))):
+    for theta in np.random.default_rng(6).normal(size=(3, its.moments[1].size)):
         assert_allclose(mine.loglik(theta), its.loglik(theta), rtol=1e-12)
-
-
-def names_of(make):
-    return set(find_linear_predictor(find_observations(make(COLUMNS, 5))).names)
 
 
 # -- summaries -------------------------------------------------------------------------------------

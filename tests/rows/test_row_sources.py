@@ -2,7 +2,6 @@
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 
 import dask
@@ -23,10 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pymc_coresets import InvalidDataError, RowSource, open_rows
-from pymc_coresets.rows.sources.readers import BLOCK_ROWS, Piece, chunks_of
 from tests.refusals import refused
 
 N = 57
+BLOCK_ROWS = 2**17  # of a chunk, at most
 CARRIERS = ["UA", "AA", "B6"]  # not in alphabetical order
 COLUMNS = {"X": ["wind", "hour"], "hour": "hour", "carrier": "carrier", "late": "late"}
 LABELS = {"carrier": CARRIERS}
@@ -431,23 +430,6 @@ def test_ragged_files_hold_the_same_rows(tmp_path_factory, sizes, groups):
     found = rows.take(np.arange(n))
     np.testing.assert_array_equal(found["x"], x)
     np.testing.assert_array_equal(found["i"], np.arange(n))
-
-
-@given(sizes=st.lists(st.integers(0, 40), max_size=12), most=st.integers(1, 20))
-def test_chunks_hold_every_row_once(sizes, most):
-    pieces = [Piece(f"p{i}", size) for i, size in enumerate(sizes)]
-    for divide in (True, False):
-        chunks = chunks_of(pieces, most=most, divide=divide)
-        rows = [
-            (int(piece.where[1:]), row)
-            for chunk in chunks
-            for piece, row in (chunk.piece_at(r) for r in range(chunk.n_rows))
-        ]
-        assert rows == [(i, row) for i, size in enumerate(sizes) for row in range(size)]
-        assert [c.start for c in chunks] == list(np.cumsum([0, *(c.n_rows for c in chunks)])[:-1])
-        assert all(chunk.n_rows <= (most if divide else max([most, *sizes])) for chunk in chunks)
-        joined = [a.n_rows + b.n_rows for a, b in pairwise(chunks)]
-        assert divide or all(total > most for total in joined)
 
 
 @pytest.mark.parametrize("size", [1, 7, BLOCK_ROWS, BLOCK_ROWS + 1])

@@ -14,13 +14,6 @@ from pymc_coresets import (
     build_coreset,
     open_rows,
 )
-from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
-from pymc_coresets.papers.sensitivity import Sensitivities, SignedBlocks
-from pymc_coresets.papers.signed_rows import signed_by_labels
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
-from pymc_coresets.rows.memory import InMemoryRows
 from tests.refusals import refused
 
 N = 15_001  # so that the clusters are found in a sample
@@ -29,7 +22,6 @@ _rng = np.random.default_rng(8)
 COLUMNS = {"X": _rng.normal(size=(N, 2)), "shift": 0.3 * _rng.normal(size=N)}
 COLUMNS["late"] = _rng.binomial(1, 1 / (1 + np.exp(-COLUMNS["X"] @ [1.0, -0.5])))
 COLUMNS["n"] = _rng.poisson(1.5, size=N).astype(float)
-OPTIONS = {"weighted": ("n", True), "equal": (None, False)}
 
 
 def regression(n_rows):
@@ -48,39 +40,17 @@ def in_chunks(sizes, weight=None):
     )
 
 
-@pytest.mark.parametrize("case", OPTIONS)
-def test_bounds_and_rows_are_those_of_the_rows_in_memory(case):
-    weight, exact = OPTIONS[case]
-    weights = np.ones(N) if weight is None else COLUMNS["n"]
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("weight", ["n", None])
+def test_the_coreset_is_that_of_the_rows_in_memory(weight, exact):
+    """Of rows with case weights: that of the same rows in one chunk."""
     ball = Sensitivity(exact_centers=exact)
-    chunks, rng = in_chunks([7, 6_000], weight), np.random.default_rng(1)
-    loglik = likelihood_of_rows(regression(30), RowsToRead(rows=chunks), rng=rng)
-    read = loglik.source, seen_rows_of(loglik, find_linear_predictor)
-    held = SeenRows(find_linear_predictor(find_observations(regression(N))))
-    found, expected = (
-        Sensitivities.of(
-            SignedBlocks(source, lambda rows, seen=seen: signed_by_labels(seen.of(rows)), 2_048),
-            ball.bound,
-            6,
-            rng=np.random.default_rng(2),
-        )
-        for source, seen in (read, (InMemoryRows([COLUMNS["late"]], weights), held))
-    )
-    assert found.mean == pytest.approx(expected.mean, rel=1e-9)
-    assert found.bound.radius == pytest.approx(expected.bound.radius, rel=1e-9)
-    assert found.largest == pytest.approx(expected.largest, rel=1e-9)
-    every = signed_by_labels(held.of(InMemoryRows([], weights, np.arange(N)).all))
-    assert found.largest == pytest.approx(expected.bound.values(every).max(), rel=1e-9)
-    subsample, its = (each.draw(300, key=9) for each in (found, expected))
-    assert_array_equal(subsample.rows.positions, its.rows.positions)
-    assert_allclose(subsample.weights, its.weights, rtol=1e-9)
-    assert_array_equal(subsample.rows.case_weights, weights[subsample.rows.positions])
-
-
-def test_the_coreset_is_that_of_the_rows_in_memory():
-    options = {"method": "sensitivity", "size": 100} | SETTINGS
-    found = build_coreset(regression(30), rows=in_chunks([4_000]), **options)
-    expected = build_coreset(regression(N), collapse=False, **options)
+    options = {"method": ball, "size": 300} | SETTINGS
+    found = build_coreset(regression(30), rows=in_chunks([7, 6_000], weight), **options)
+    if weight is None:
+        expected = build_coreset(regression(N), collapse=False, **options)
+    else:
+        expected = build_coreset(regression(30), rows=in_chunks([N], weight), **options)
     assert_array_equal(found.indices, expected.indices)
     assert_allclose(found.weights, expected.weights, rtol=1e-9)
     figures = ("radius", "mean sensitivity")

@@ -18,8 +18,7 @@ from pymc_coresets import (
     open_rows,
     sample,
 )
-from pymc_coresets.rowlogp import filled_model
-from pymc_coresets.rowlogp.of_model import RowsToRead
+from tests.builds import of_some_rows
 from tests.refusals import refused
 
 N_LEVELS = 300
@@ -137,10 +136,9 @@ def test_columns_that_are_missing_or_out_of_range_are_refused(prototypes):
 
 def test_rows_of_units_need_no_executor(prototypes):
     with ThreadPoolExecutor(1) as pool:
-        wanted = RowsToRead(rows=open_rows(ROWS), integrate="auto", executor=pool)
-        filled, inside = filled_model.with_rows_of_units(prototypes, wanted)
-    assert (inside.rows, inside.executor) == (None, None)
-    np.testing.assert_array_equal(filled["seen"].get_value(), ROWS["seen"])
+        coreset = of_some_rows(prototypes, rows=open_rows(ROWS), executor=pool)
+    assert coreset.loglikelihood.observations.integrated == ("z",)
+    assert coreset.n_observations == N_LEVELS
 
 
 def test_all_rows_are_read_in_one_pass():
@@ -159,7 +157,6 @@ def test_levels_of_many_rows_stay_parameters_however_few_the_prototypes_have():
         x, user, seen = (pm.Data(name, values) for name, values in rows.head(1_000).items())
         z = pm.Normal("z", 0.0, 1.0, shape=500)
         pm.Normal("y", x @ pm.Normal("b", shape=60) + z[user], 1.0, observed=seen)
-    wanted = RowsToRead(rows=rows, integrate="auto")
-    same, left = filled_model.with_rows_of_units(model, wanted)
-    assert same is model
-    assert left.rows is rows
+    coreset = of_some_rows(model, rows=rows)
+    assert coreset.loglikelihood.observations.integrated == ()
+    assert coreset.n_observations == n

@@ -25,11 +25,6 @@ from pymc_coresets import (
     build_pass_glm,
     open_rows,
 )
-from pymc_coresets.diagnostics.lines import Probes
-from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior
-from pymc_coresets.predictive.pymc_densities import second_opinion
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.sampling.probing import Probing
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
 
@@ -279,7 +274,7 @@ def test_a_pickle_is_read_by_another_process(approximation, tmp_path):
 class CountedDraws:
     """Ratios of a shift by some deviations, and how many draws they were asked for."""
 
-    def __init__(self, monkeypatch, shift):
+    def __init__(self, instead, shift):
         self.asked = []
 
         def log_densities(_, some):
@@ -287,7 +282,7 @@ class CountedDraws:
             self.asked.append(b.size)
             return shift * (b - 0.5) / 0.2, np.zeros(b.size)
 
-        monkeypatch.setattr(ApproximatePosterior, "log_densities", log_densities)
+        instead("log-densities at draws", log_densities)
 
 
 @pytest.mark.parametrize(
@@ -300,13 +295,10 @@ class CountedDraws:
     ],
 )
 def test_all_draws_are_evaluated_only_where_some_do_not_decide(
-    approximation, monkeypatch, shift, options, asked
+    approximation, instead, no_lines, shift, options, asked
 ):
-    counted = CountedDraws(monkeypatch, shift)
-    no_lines = Probes()
-    monkeypatch.setattr(Probing, "of", lambda *_: no_lines)  # they are no draws of it
-    verify = "pymc_coresets.sampling.sample_and_check.opinion_at"
-    monkeypatch.setattr(verify, lambda *_, **__: None)  # it would object
+    counted = CountedDraws(instead, shift)
+    instead("second opinion", lambda *_, **__: None)  # it would object
     approximation.check(draws_from(0.5, n_chains=4, n_draws=1_000), **options)
     assert counted.asked == asked
 
@@ -400,13 +392,6 @@ def test_where_pymc_has_no_finite_density_nothing_is_claimed():
     assert coreset.verify(idata).in_short == "not finite at any draw"
 
 
-def test_log_ratios_that_differ_noticeably_are_not_said_to_agree():
-    """The error of nodes allows them to."""
-    of_full = np.linspace(-1e5, -1e5 + 1, 8)
-    found = second_opinion(of_full, of_full, np.linspace(-0.2, 0.2, 8), node_error=0.01)
-    assert found.in_short == "differ by up to 0.2 nats, at 8 draws"
-
-
 @pytest.mark.parametrize("draws", [1, 2.5, "all"])
 def test_number_of_draws_of_a_second_opinion(approximation, draws):
     with refused(InvalidOptionError, "draws="):
@@ -475,7 +460,7 @@ def test_exact_coresets_are_checked_without_any_row(how, exact, fails):
     elif how == "other priors":
         exact = exact.with_model(make_model(prior_sd=1.0))
     idata = exact.sample(chains=2, quiet=True, **options)
-    fails(LogLikelihood, "sums")
+    fails("sums over all rows")
     check = exact.check(idata)
     assert check.reliable
     assert check.verdict.reason is Reason.EXACT

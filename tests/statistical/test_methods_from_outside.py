@@ -11,10 +11,17 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_coresets import Coreset, InvalidOptionError, Laplace, Uniform, build_coreset
+from pymc_coresets import (
+    Coreset,
+    CoresetWarning,
+    InvalidOptionError,
+    Laplace,
+    Uniform,
+    build_coreset,
+)
 from pymc_coresets.methods.job import Job
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.solution import Solution, Status
+from pymc_coresets.solving.solution import History, Solution, Status
 from tests.refusals import refused
 
 N, SIZE = 2_000, 200
@@ -199,3 +206,14 @@ ONES = Solution.sampled(ROWS, np.ones(3))
 def test_what_it_returns_is_checked(model, solution, facts):
     with refused(InvalidOptionError, "method='mine'", facts):
         build_coreset(model, method=plain(name="mine", run=lambda _: solution), size=2, **QUIET)
+
+
+@pytest.mark.parametrize("status", [Status.INTERRUPTED, Status.SAMPLING_FAILED])
+def test_ctrl_c_before_there_is_any_row_is_passed_on(model, status):
+    nothing = Solution(
+        rows=ROWS.take(np.arange(0)), weights=np.ones(0), history=History().columns,
+        status=status, objective=np.nan,
+    )  # fmt: skip
+    interrupted = status is Status.INTERRUPTED
+    with pytest.raises(KeyboardInterrupt) if interrupted else pytest.warns(CoresetWarning):
+        build_coreset(model, method=plain(run=lambda _: nothing), size=5, **QUIET)

@@ -6,10 +6,7 @@ import pytest
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import logsumexp
 
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.sampling.modes import proposal
-from pymc_coresets.sampling.sampler import CoresetSampler
+from tests.derived import proposed
 
 RNG = np.random.default_rng(5)
 N, LEVELS = 1_500, 12
@@ -62,10 +59,7 @@ SEVERAL = {
 
 
 def found_modes(model):
-    loglik = LogLikelihood(find_observations(model))
-    sampler = CoresetSampler(loglik)
-    known = proposal(sampler, 100, start_size=N, rng=np.random.default_rng(1))
-    return known.modes
+    return proposed(model, 100, start_size=N).modes
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,7 @@ from scipy import stats
 
 from benchmarks.reliability_models import MODELS
 from pymc_coresets import build_coreset, open_rows
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.sampling.modes import proposal
-from pymc_coresets.sampling.sampler import CoresetSampler
+from tests.derived import proposed
 from tests.refusals import warned
 
 pytestmark = pytest.mark.slow
@@ -164,9 +161,8 @@ OF_UNITS = {name for name in MODELS if "units" in name} | {"an effect of each ro
 def test_no_false_alarm(name):
     with pm.Model() as model:
         MODELS[name](np.random.default_rng(3), 20_000)
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
-    size = max(1_000, 50 * sampler.n_dims)
-    found = proposal(sampler, 100, start_size=size, rng=np.random.default_rng(1))
+    n_dims = sum(v.size for v in model.initial_point(random_seed=1).values())
+    found = proposed(model, 100, start_size=max(1_000, 50 * n_dims))
     assert (found is None) == (name == "a funnel")  # which has no mode
     assert found is None or (len(found.modes) == 1 and found.modes.is_complete)
 

@@ -1,7 +1,5 @@
 """Coresets of rows that are read in chunks: the same as those of the same rows in memory."""
 
-import threading
-import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -14,13 +12,11 @@ from pymc_coresets import (
     Coreset,
     CoresetError,
     CoresetStream,
-    CoresetWarning,
     InvalidDataError,
     InvalidOptionError,
     build_coreset,
     open_rows,
 )
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from tests.refusals import refused
 
 N = 6_000
@@ -190,25 +186,6 @@ def test_laplace_of_all_rows_reads_them_for_each_gradient():
     found = build_coreset(regression(COLUMNS, 50), rows=open_rows(COLUMNS), **options)
     in_memory = build_coreset(regression(COLUMNS, N), **options)
     assert set(found.indices) == set(in_memory.indices)
-
-
-def test_ctrl_c_leaves_the_best_coreset_and_nothing_running(monkeypatch):
-    looks, evaluate, n_threads = [], LogLikelihood.sums, threading.active_count()
-
-    def interrupted(self, *args, **kwargs):
-        looks.append(1)
-        if len(looks) > 2:
-            raise KeyboardInterrupt
-        return evaluate(self, *args, **kwargs)
-
-    monkeypatch.setattr(LogLikelihood, "sums", interrupted)
-    with warnings.catch_warnings(action="ignore", category=CoresetWarning):
-        found = build_coreset(
-            regression(COLUMNS, 50), rows=open_rows(COLUMNS), tolerance=1e-15, **SETTINGS
-        )
-    assert found.size > 0
-    assert "nterrupted" in found.status
-    assert threading.active_count() == n_threads
 
 
 def test_pymcs_own_densities_of_rows_elsewhere():

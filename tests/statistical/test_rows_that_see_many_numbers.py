@@ -1,22 +1,14 @@
 """Coresets of rows that depend on many numbers, and of units with many shared variables."""
 
-import logging
 from functools import cache
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from pymc.distributions.transforms import ordered
 from scipy.special import expit, softmax
 
 from pymc_coresets import Coreset, SamplingError, build_coreset, open_rows
-from pymc_coresets.glm.control_variates.by_gradients import ByGradients
-from pymc_coresets.glm.control_variates.posteriors import Posteriors
-from pymc_coresets.methods.job import Job
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.sampling.sampler import CoresetSampler
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
@@ -110,33 +102,12 @@ def test_rows_from_elsewhere_are_the_same(data):
 
 def test_rows_alone_are_chosen_where_a_quadratic_cannot_begin(classes, fails):
     impossible = "The log-likelihood is not finite near the posterior's mode."
-    fails(ByGradients, "_curvature", SamplingError(impossible))
+    fails("curvature by gradients", error=SamplingError(impossible))
     coreset = build_coreset(classes, random_seed=1, progressbar=False)
     assert coreset.quadratic is None
     assert coreset.objective < 0.01
     with refused(SamplingError, "log-likelihood", "mode"):
         build_coreset(classes, method="control_variates", random_seed=1, progressbar=False)
-
-
-def test_the_search_for_the_mode_begins_several_times_if_there_are_several(caplog):
-    """A mixture of four kinds of counts: from PyMC's initial point, one of them stays empty."""
-    rng, n = np.random.default_rng(5), 1_000
-    level = np.array([-1.0, 1.5, 3.0, 4.5])
-    count = rng.poisson(np.exp(rng.choice(level, n, p=[0.3, 0.2, 0.2, 0.3])))
-    with pm.Model() as model:
-        a = pm.Normal("a", 0, 5, shape=4, transform=ordered)
-        kinds = pm.Poisson.dist(pm.math.exp(a + np.zeros((n, 1))))
-        pm.Mixture("y", w=pm.Dirichlet("w", np.ones(4)), comp_dists=kinds, observed=count)
-    loglik = LogLikelihood(find_observations(model))
-    rng = np.random.default_rng(1)
-    job = Job(
-        posterior=CoresetSampler(loglik), loglikelihood=loglik, size=1_000, rng=rng, sample_key=1
-    )
-    with caplog.at_level(logging.INFO, logger="pymc_coresets"):
-        mode = Posteriors.begun(job, ByGradients(loglik)).mode
-    assert "several modes" in caplog.text
-    at = loglik.observations.space.constrain(mode[None]).values
-    np.testing.assert_allclose(at["a"][0], level, atol=0.35)  # two standard deviations
 
 
 @pytest.mark.slow

@@ -1,35 +1,47 @@
-"""Draws of changing coresets: right by closed forms, and compiled once."""
+"""Draws of coresets: from their posteriors, and those that a build has weighed."""
 
+import json
 import re
 import time
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from threading import Timer
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from numpy.testing import assert_allclose
+import xarray as xr
+from numpy.testing import assert_allclose, assert_array_equal
 from pymc.distributions.transforms import ordered
 from pymc.exceptions import SamplingError as PyMCSamplingError
 from pytensor.compile.maker import FunctionMaker
+from scipy import sparse
 from scipy.integrate import cumulative_trapezoid
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 from scipy.stats import gamma, kstest, norm
 from scipy.stats import t as student
 
-from pymc_coresets import SamplingError, build_coreset
+from pymc_coresets import Coreset, InvalidDataError, SamplingError, build_coreset
+from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.papers.reserve import Reserve
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_of
 from pymc_coresets.sampling.modes import proposal
+from pymc_coresets.sampling.normal import Mixture, Normal, Tails, heavy_tailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps import nuts
-from tests.refusals import refused
+from pymc_coresets.sampling.steps.near_normal import GriddedMarginals, Table
+from pymc_coresets.storage import write_netcdf
+from pymc_coresets.weighted_rows import restored_proposal, stored_proposal
+from tests.derived import likelihood_of, sampler_of
+from tests.refusals import refused, warned
+
+# -- Draws of changing coresets: right by closed forms, and compiled once. -------------------------
 
 N, D = 300, 3
 RNG = np.random.default_rng(1)
@@ -48,7 +60,7 @@ def loglik():
         # Nutpie compiles a sum in a tenth of the time that a product of matrices takes.
         mu = pm.Deterministic("mu", (X * pm.Normal("beta", shape=D)).sum(axis=1), dims="obs")
         pm.Normal("y", mu, 1.0, observed=Y, dims="obs")
-    return LogLikelihood(find_observations(model))
+    return likelihood_of(model)
 
 
 def posterior(indices, weights):
@@ -154,7 +166,7 @@ def test_rewrites_of_many_answers_of_classes_end():
 def test_loops_of_searches_are_compiled_where_they_evaluate_many_rows(n_rows, is_small):
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(n_rows))
-    functions = LogLikelihood(find_observations(model)).functions
+    functions = likelihood_of(model).functions
     assert functions.few_slopes == is_small
     assert (functions.gradients is not functions.as_loops.gradients) == is_small
 
@@ -185,7 +197,7 @@ def test_where_nuts_cannot_start_the_variable_is_named_once():
         mu = pm.Normal("mu")
         pm.Potential("limit", pm.math.log(mu - 50.0))
         pm.Normal("y", mu, observed=np.zeros(20))
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)), kind="nuts")
+    sampler = sampler_of(model, kind="nuts")
     with refused(SamplingError, "initial point", "'limit'", "nan") as caught:
         draw(sampler, np.arange(3), np.ones(3), 100)
     assert not re.search(r"SamplerWarning|Try model\.debug|\n", caught.value.message)
@@ -210,7 +222,7 @@ def test_discrete_variables_are_named():
     with pm.Model() as model:
         flip = pm.Bernoulli("flip", 0.5)
         pm.Normal("y", flip, observed=np.zeros(20))
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
+    sampler = sampler_of(model)
     with refused(SamplingError, "'flip'"):
         draw(sampler, np.arange(3), np.ones(3), 100)
 
@@ -254,7 +266,7 @@ def hierarchy():
         pm.Poisson("y", pm.math.exp(effect[group]), observed=counts)
     chosen, weights = CORESETS[0]
     totals = [np.bincount(group[chosen], w, 5) for w in (weights, weights * counts[chosen])]
-    return LogLikelihood(find_observations(model)), partial(cdf_of_scale, *totals)
+    return likelihood_of(model), partial(cdf_of_scale, *totals)
 
 
 def cdf_of_scale(exposure, events, x):
@@ -284,7 +296,7 @@ def test_laplace_draws_are_corrected_for_skewness():
     y = np.array([1, 0, 2, 1])
     with pm.Model() as model:
         pm.Poisson("y", pm.Gamma("rate", 2.0, 1.0), observed=y)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     sampler = CoresetSampler(loglik, kind="auto")
     draws = draw(sampler, np.arange(4), np.ones(4), 2_000)
     assert sampler.counts["n_corrected_laplace"] == 1
@@ -304,7 +316,7 @@ def test_heavy_tails_are_drawn_as_heavy_as_they_are():
     with pm.Model() as model:
         mu = pm.StudentT("mu", nu=1, shape=5)
         pm.Normal("y", mu.sum(), 1e4, observed=np.zeros(20))
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
+    sampler = sampler_of(model)
     draws = draw(sampler, np.arange(3), np.ones(3), 2_000).values["mu"]
     for own in draws.T:
         assert kstest(own[::4], student(1).cdf).pvalue > 1e-5
@@ -328,7 +340,7 @@ def test_ctrl_c_is_not_taken_for_a_short_run(by_nuts, ctrl_c):
 def test_draws_beyond_the_likelihood_are_counted():
     with pm.Model() as model:
         pm.Uniform("y", 0, pm.Exponential("end"), observed=np.linspace(0.1, 2.0, 20))
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     sampler = CoresetSampler(loglik)
     draws = Draws({"end": np.array([1.5, 2.5, 3.0])})
     total = sampler.sums(draws).total
@@ -353,7 +365,7 @@ def test_the_mode_of_a_coreset_is_looked_for_near_that_of_all_rows():
     y = np.append(np.random.default_rng(1).normal(20, 1, 400), 0.0)
     with pm.Model() as model:
         pm.Cauchy("y", pm.Normal("mu", 0, 100), 1.0, observed=y)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     sampler = CoresetSampler(loglik, kind="laplace")
     rows, rng = loglik.source.take(np.array([0, 400])), np.random.default_rng(1)
 
@@ -388,7 +400,7 @@ def test_points_of_density_zero_have_no_weight(beyond, way):
     with pm.Model() as model:
         mu = pm.Flat("mu")
         pm.Potential("y", pm.math.switch(mu < 2.2, -((mu - np.zeros(4)) ** 2) / 8, beyond))
-    sampler = CoresetSampler(LogLikelihood(find_observations(model, observed="y")))
+    sampler = CoresetSampler(likelihood_of(model, observed="y"))
     rows, weights = sampler.loglikelihood.all_rows, np.ones(4)
     rng = np.random.default_rng(1)
     if way == "reserve":
@@ -402,3 +414,187 @@ def test_points_of_density_zero_have_no_weight(beyond, way):
     assert values.max() < 2.2
     assert abs(values.mean() + norm.pdf(2.2) / norm.cdf(2.2)) < 5 * values.std() / np.sqrt(2_000)
     assert sampler.counts["n_corrected_laplace"] == 1
+
+
+# -- Draws that a build has weighed, after a file and in models whose variables come otherwise. ----
+
+needs_files = pytest.mark.skipif(find_spec("h5netcdf") is None, reason="needs the extra 'netcdf'")
+
+N_LATE, GROUPS = 3_000, 40
+_rng = np.random.default_rng(5)
+GROUP, DESIGN = _rng.integers(0, GROUPS, N_LATE), _rng.normal(size=(N_LATE, 3))
+EFFECT = _rng.normal(0, 0.15, GROUPS)[GROUP]
+LATE = _rng.binomial(1, expit(EFFECT + DESIGN @ [0.3, -0.2, 0.1] - 0.5))
+MANY, REAL = _rng.normal(size=(N_LATE, 28)), _rng.normal(5 * EFFECT, 1.5)
+SHORT = {"draws": 30, "chains": 1, "random_seed": 1, "progressbar": False, "quiet": True}
+VARIABLES = {
+    "base": lambda sd: pm.Normal("base", 0, 2 * sd),
+    "scale": lambda _: pm.HalfNormal("scale"),
+    "slopes": lambda sd: pm.Normal("slopes", 0, sd, shape=3),
+    "many": lambda sd: pm.Normal("many", 0, sd, shape=28),
+    "effects": lambda _: pm.Normal("effects", shape=GROUPS),
+}
+
+
+def in_order(names, sd):
+    return {name: VARIABLES[name](sd) for name in names}
+
+
+def scaled(names=("base", "scale", "slopes"), sd=1.0):
+    with pm.Model() as model:
+        own = in_order(names, sd)
+        eta = own["base"] + DESIGN @ own["slopes"]
+        pm.Normal("y", eta, 0.5 + own["scale"], observed=REAL)
+    return model
+
+
+def of_many(names=("base", "many"), sd=1.0):
+    with pm.Model() as model:
+        own = in_order(names, sd)
+        pm.Bernoulli("y", logit_p=own["base"] + MANY @ own["many"], observed=LATE)
+    return model
+
+
+def of_groups(names=("base", "scale", "effects", "slopes"), sd=1.0):
+    with pm.Model() as model:
+        own = in_order(names, sd)
+        effects = own["scale"] * own["effects"]
+        eta = own["base"] + DESIGN @ own["slopes"] + effects[GROUP]
+        pm.Bernoulli("y", logit_p=eta, observed=LATE)
+    return model
+
+
+KINDS = {
+    Mixture: (scaled, ("slopes", "scale", "base"), "auto"),
+    Normal: (of_many, ("many", "base"), "control_variates"),
+    ConditionalGaussian: (
+        of_groups,
+        ("effects", "slopes", "scale", "base"),
+        "control_variates",
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.__name__)
+def case(request, tmp_path_factory):
+    make, other, method = KINDS[request.param]
+    coreset = build_coreset(make(), method=method, random_seed=1, progressbar=False)
+    assert isinstance(coreset.proposal.around, request.param)
+    path = tmp_path_factory.mktemp("files") / "coreset.nc"
+    coreset.to_netcdf(path)
+    return coreset, make, other, path
+
+
+@needs_files
+def test_a_coreset_from_a_file_has_the_same_draws_as_before(case, tmp_path):
+    coreset, make, _, path = case
+    expected = coreset.sample(**SHORT)
+    assert "accepted" in expected["sample_stats"]  # no NUTS
+    Coreset.from_netcdf(path).to_netcdf(tmp_path / "again.nc")  # without its model
+    same = Coreset.from_netcdf(tmp_path / "again.nc", make())
+    assert same.proposal.modes is same.modes
+    assert (same.modes is None) == (coreset.modes is None)
+    found = same.sample(**SHORT)["posterior"].to_dataset()
+    xr.testing.assert_allclose(found, expected["posterior"].to_dataset(), rtol=1e-9)
+    draws = (each.importance_draws(random_seed=1) for each in (same, coreset))
+    xr.testing.assert_equal(*(tree["posterior"].to_dataset() for tree in draws))
+
+
+def of_distribution(coreset, n_draws):
+    """Draws of what the build has found near the posterior, by the names of variables."""
+    space = coreset.loglikelihood.observations.space
+    x, _ = coreset.proposal.around.draw(n_draws, rng=np.random.default_rng(2))
+    return space.constrain(x).to_datatree()["posterior"].to_dataset()
+
+
+@needs_files
+def test_models_whose_variables_come_in_another_order_have_the_same_posterior(case):
+    coreset, make, other, path = case
+    one = of_distribution(coreset, 500)
+    for found in (Coreset.from_netcdf(path, make(other)), coreset.with_model(make(other))):
+        assert list(found.loglikelihood.observations.space.columns)[: len(other)] == list(other)
+        draws = (each.importance_draws(random_seed=1) for each in (found, coreset))
+        xr.testing.assert_allclose(*(tree["posterior"].to_dataset() for tree in draws))
+        again = of_distribution(found, 500)
+        for name in coreset.proposal.draws.values:
+            mean, sd = one[name].mean(("chain", "draw")), one[name].std(("chain", "draw"))
+            shift = again[name].mean(("chain", "draw")) - mean
+            # Normal around the same draws, where a scale's own distribution is skewed.
+            assert np.abs(shift / sd).max() < 1
+            assert np.abs(np.log(again[name].std(("chain", "draw")) / sd)).max() < 1.5
+
+
+@needs_files
+def test_draws_for_other_priors_or_data_are_not_kept(case):
+    _, make, _, path = case
+    with warned("other priors", "NUTS", "check()"):
+        other = Coreset.from_netcdf(path, make(sd=0.5))
+    assert (other.proposal, other.certificate, other.modes) == (None, None, None)
+
+
+# -- what is in a file -----------------------------------------------------------------------------
+
+
+#: The second of two coordinates is not normal along its axis.
+TABLES = GriddedMarginals(
+    np.array([1.0, 2.0]),
+    np.array([[2.0, 0.5], [0.0, 1.0]]),
+    {1: Table(np.array([0.0, 1.0, 3.0]), np.array([0.0, -1.0, -9.0]))},
+)
+
+
+def known(around):
+    return Proposal(draws=Draws({"a": np.zeros(3)}), log_ratios=np.arange(3.0), around=around)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        None,
+        factor_of(np.array([[2.0, 1.0], [1.0, 2.0]])),
+        factor_of(sparse.csr_array(np.diag([2.0, 3.0]))),
+        Normal(np.zeros(2), factor_of(np.eye(2)), Tails(stretch=np.ones((2, 2)))),
+        TABLES,
+        Mixture([heavy_tailed(np.full(1, c), np.eye(1)) for c in (-1, 1)], np.ones(2) / 2),
+    ],
+    ids=lambda around: type(around).__name__,
+)
+@needs_files
+def test_distributions_are_stored_field_by_field(around):
+    stored = stored_proposal(known(around), None)
+    again = restored_proposal(stored, None)
+    assert type(again.around) is type(around)
+    assert stored_proposal(again, None).identical(stored)
+    if around is not None and not isinstance(around, CholeskyFactor):
+        draws = [each.draw(50, rng=np.random.default_rng(1))[0] for each in (around, again.around)]
+        assert_array_equal(*draws)
+
+
+@needs_files
+def test_fields_that_a_file_lacks_have_their_defaults():
+    stored = stored_proposal(known(heavy_tailed(np.zeros(2), np.eye(2))), None)
+    form = json.loads(stored["form"].item())
+    del form["around"]["fields"]["tails"]["fields"]["stretch"]
+    again = restored_proposal(stored.assign(form=json.dumps(form)), None)
+    assert again.around.tails.stretch is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"log_ratios": ("log_ratios.0", np.full(3, np.nan))},
+        {"log_ratios": ("other", np.zeros(4))},
+        {"form": json.dumps({"version": 0})},
+        {"form": "{"},
+    ],
+)
+@needs_files
+def test_odd_contents_are_refused_by_name(change, tmp_path):
+    with pm.Model():
+        pm.Normal("y", pm.Normal("a"), 1.0, observed=DESIGN[:60, 0])
+        coreset = build_coreset(size=4, method="uniform", random_seed=1, progressbar=False)
+    tree = coreset.to_datatree()
+    tree["proposal"] = stored_proposal(known(factor_of(np.eye(1))), None).assign(change)
+    write_netcdf(tree, tmp_path / "odd.nc")
+    with refused(InvalidDataError, "odd.nc", "coreset file", topic="coresets-in-files"):
+        Coreset.from_netcdf(tmp_path / "odd.nc")

@@ -12,10 +12,7 @@ from pymc_coresets import (
     UnsupportedModelError,
     build_coreset,
 )
-from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.predictors import RowsInMemory
-from pymc_coresets.papers.signed_rows import signed_by_labels
-from pymc_coresets.reading.observations import find_observations
+from tests.derived import signed_rows_of
 from tests.refusals import refused
 
 N = 3_000
@@ -64,8 +61,7 @@ def rows_of(write):
     """The names of the coefficients, and the signed rows."""
     with pm.Model() as model:
         write()
-    found = find_linear_predictor(find_observations(model))
-    return found.names, signed_by_labels(RowsInMemory(found, np.arange(N), np.ones(N)))
+    return signed_rows_of(model)
 
 
 @pytest.mark.parametrize("write", [logit_p, p, binomial, signs, with_offset])

@@ -23,11 +23,8 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
-from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rowlogp.of_model import likelihood_of_prototypes
-from pymc_coresets.rows.proportional import Priorities
-from pymc_coresets.rows.values import Rows
-from pymc_coresets.weighted_rows import chosen_rows
+from tests.builds import read
+from tests.derived import draws_of
 from tests.refusals import naming, refused, warned
 
 OUTGROWN = "there are many more rows than at the beginning of the epoch before"
@@ -72,10 +69,11 @@ def divergence(coreset, data):
     return 0.5 * (np.trace(ratio) - 5 - np.linalg.slogdet(ratio)[1] + off @ full @ off)
 
 
-def centred_total(data, draws):
+def centred_total(data, draws, weights=1.0):
     coefficients = np.concatenate([draws.values["base"], draws.values["slope"]], axis=1)
     design = np.column_stack([np.eye(3)[data["group"]], data["x"]])
     values = -0.5 * np.square(data["y"][:, None] - design @ coefficients.T)
+    values *= np.reshape(weights, (-1, 1))
     return (values - values.mean(axis=1, keepdims=True)).sum(axis=0)
 
 
@@ -278,16 +276,17 @@ def test_chunks_that_are_equal_by_chance_are_not_said_to_come_twice():
 def test_a_coreset_is_stored_and_checked_with_the_rows_again(coreset, model, tmp_path):
     rng = np.random.default_rng(3)
     idata = {"base": rng.normal(size=(40, 3)), "slope": rng.normal(size=(40, 2))}
-    draws = Draws(idata).to_datatree()
+    draws = draws_of(**idata).to_datatree()
     with refused(
         CoresetError, "stream", "not kept", "coreset.objective", topic="coresets-in-files"
     ):
         coreset.check(draws)
     coreset.to_netcdf(tmp_path / "coreset.nc")
     again = Coreset.from_netcdf(tmp_path / "coreset.nc", model, rows=open_rows(DATA))
-    own = coreset.loglikelihood.matrix(draws, chosen_rows(coreset))
     ratios = again.log_ratios(draws)[0]
-    expected = centred_total(DATA, Draws(idata)) - coreset.weights @ own
+    chosen = {name: array[coreset.indices] for name, array in DATA.items()}
+    own = centred_total(chosen, draws_of(**idata), coreset.weights)
+    expected = centred_total(DATA, draws_of(**idata)) - own
     assert_allclose(ratios - ratios.mean(), expected - expected.mean(), rtol=1e-9, atol=1e-6)
 
 
@@ -357,7 +356,7 @@ def test_draws_of_some_rows_are_not_said_to_drift():
         growth, z = rng.uniform(1, 5_000), rng.normal(size=(200, 4))
         centre = rng.normal(size=4) * np.sqrt(1 - 1 / growth)
         ratios = 0.5 * (z**2).sum(axis=1) - 0.5 * growth * ((z - centre) ** 2).sum(axis=1)
-        found = Coverage.of(Draws({"a": 3.0 + 10 * z[:, 0], "b": z[:, 1:]}), ratios)
+        found = Coverage.of(draws_of(a=3.0 + 10 * z[:, 0], b=z[:, 1:]), ratios)
         assert found.distance == pytest.approx(np.linalg.norm(centre), rel=0.5, abs=0.2)
         n_alarms += found.drifted
     assert n_alarms == 0
@@ -426,23 +425,6 @@ def test_a_chunk_is_no_iterator(pilot):
         pilot.update(iter([GOOD]))
 
 
-# -- rows to choose from ---------------------------------------------------------------------------
-
-
-def test_priorities_estimate_sums_without_bias():
-    norms = np.random.default_rng(1).gamma(0.5, size=400)
-    rows, shares = Rows(np.arange(400), np.ones(400)), 0.5 * norms / norms.mean() + 0.5
-    estimates = []
-    for key in range(400):
-        rule = Priorities(n_candidates=50, scale=float(norms.mean()), key=key)
-        keys = rule.keys(rows, norms)
-        threshold = np.partition(keys, 50)[50]
-        kept = keys < threshold
-        estimates.append((norms[kept] / np.minimum(1.0, shares[kept] * threshold)).sum())
-    error = np.std(estimates) / np.sqrt(len(estimates))
-    assert abs(np.mean(estimates) - norms.sum()) < 4 * error
-
-
 # -- merge -----------------------------------------------------------------------------------------
 
 
@@ -464,7 +446,7 @@ def test_merged_halves_are_a_coreset_of_the_whole(halves):
     with refused(
         CoresetError, "merged", "from_netcdf(path, model, rows=...)", topic="coresets-in-files"
     ):
-        merged.loglikelihood.sums(Draws({"base": np.zeros((30, 3)), "slope": np.zeros((30, 2))}))
+        merged.loglikelihood.sums({"base": np.zeros((30, 3)), "slope": np.zeros((30, 2))})
     twice = merge(merged, halves[0], size=1_000)
     assert twice.size == merged.size + halves[0].size
     assert "all rows of the merged" in twice.status
@@ -481,8 +463,7 @@ def test_merged_halves_are_a_coreset_of_the_whole(halves):
 def test_coresets_of_other_models_are_refused(halves, other, error, facts):
     second = {}
     if other is not None:
-        columns = {name: array[0] for name, array in DATA.items()}
-        second = replace(halves[1], loglikelihood=likelihood_of_prototypes(other, columns))
+        second = replace(halves[1], loglikelihood=read(other, rows=open_rows(DATA)))
     with refused(error, facts):
         merge(halves[0], second)
     with refused(CoresetError, "from_netcdf(path, model=...)"):

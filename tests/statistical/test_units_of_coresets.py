@@ -10,9 +10,6 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from pymc_coresets import Coreset, InvalidOptionError, OutOfTimeError, build_coreset
-from pymc_coresets.rowlogp.of_model import RowsToRead
-from pymc_coresets.rowlogp.units import unit_model
-from pymc_coresets.sampling.units import centring
 from tests.models.reference import density
 from tests.refusals import refused
 
@@ -231,8 +228,8 @@ def test_draws_without_levels_predict_known_and_new_levels_of_another_model(core
     assert np.abs((found - [mean[3], SHARED["mean"]]) / widths).max() < 5
 
 
-def test_rows_are_refused_before_levels_are_drawn(coreset, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.sampling.units.recovery.recover", None)
+def test_rows_are_refused_before_levels_are_drawn(coreset, fails):
+    fails("levels recovered")
     with refused(InvalidOptionError, "'level_of'", "no column"):
         coreset.predict(fixed_draws(2), rows={"x": np.zeros(2)})
 
@@ -293,19 +290,3 @@ def test_few_units_all_stay():
 def test_a_time_budget_ends_the_integration():
     with refused(OutOfTimeError, "time_budget", "PyMC's log-density", "on_failure='nuts'"):
         build_coreset(model_of(), integrate="z", time_budget=1e-3, progressbar=False)
-
-
-def test_equal_units_are_evaluated_once_where_nodes_are_placed():
-    """Counts of 2,000 levels with one row each, of which some sixty are distinct."""
-    y = np.random.default_rng(7).poisson(np.exp(np.random.default_rng(8).normal(1.5, 0.9, 2_000)))
-    with pm.Model() as model:
-        z = pm.Normal("z", shape=2_000)
-        pm.Poisson("y", pm.math.exp(pm.Normal("a", 0, 2) + pm.HalfNormal("s") * z), observed=y)
-    wanted = RowsToRead()
-    units = unit_model(model, ("z",), wanted.of_rows)
-    sample = centring._Sample.of(units, key=1)
-    group = sample.single.sample
-    assert sample.has_all
-    assert len(group.rows) == len(np.unique(y))
-    assert group.weights.sum() == 2_000
-    np.testing.assert_array_equal(group.weights, group.rows.case_weights)

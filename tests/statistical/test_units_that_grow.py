@@ -1,15 +1,14 @@
 """Coresets of units with units of other rows, under other priors, and in files."""
 
 import copy
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytest
+import xarray as xr
 
 from pymc_coresets import (
     Coreset,
@@ -22,12 +21,7 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
-from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.units.joined_units import kept_units, model_of_units
-from pymc_coresets.reading.units.labels import texts_of
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.units import unit_model
-from tests.models.units import by_grid, nodes_at
+from tests.models.units import by_grid, loglik_of, nodes_at, read
 from tests.refusals import refused, warned
 
 QUIET = {"random_seed": 1, "progressbar": False}
@@ -67,15 +61,14 @@ def model_of(data: Data, *, prior: float = 1.0, rows: int | None = None) -> pm.M
     return model
 
 
-#: Of the shared variables, near the posterior.
-POINTS = Draws(
-    {
-        "a": np.array([0.45, 0.55, 0.5]),
-        "b": np.array([0.4, 0.35, 0.45]),
-        "g": np.array([0.3, 0.35, 0.2]),
-        "s": np.array([0.55, 0.6, 0.65]),
-    }
-)
+#: Of the shared variables, near the posterior; and without constraints.
+POINTS = {
+    "a": np.array([0.45, 0.55, 0.5]),
+    "b": np.array([0.4, 0.35, 0.45]),
+    "g": np.array([0.3, 0.35, 0.2]),
+    "s": np.array([0.55, 0.6, 0.65]),
+}
+FREE = np.stack([*(POINTS[name] for name in "abg"), np.log(POINTS["s"])], axis=1)
 
 
 def rows_of(data: Data) -> Any:
@@ -129,19 +122,23 @@ def draws(longer: Coreset) -> Any:
     return draws_of(longer)
 
 
-def divergence(coreset: Coreset, of_all: Coreset, *others: LogLikelihood) -> float:
+def divergence(coreset: Coreset, of_all: Coreset, *others: Callable[[Any], np.ndarray]) -> float:
     """Var of the log-ratio of the posterior of all users over that of the coreset, in nats.
 
     At draws of the first of both, which if there are others besides is somewhat wider.
     """
     posterior = of_all.importance_draws(random_seed=1)["posterior"]
     values = {name: posterior[name].values.reshape(-1)[:400] for name in SHARED}
-    full = sum(each.sums(values).total for each in (of_all.loglikelihood, *others))
+    draws = [dict(zip(values, own, strict=True)) for own in zip(*values.values(), strict=True)]
+    full = of_all.loglikelihood.sums(values).total
+    full = full + [sum(units(draw).sum() for units in others) for draw in draws]
     return float(np.var(full - own_loglik(coreset, values)))
 
 
 def own_loglik(coreset: Coreset, values: Any) -> np.ndarray:
-    return coreset.approximation.replacement.loglik(Draws.of(values, coreset.loglikelihood.shapes))
+    posterior = {name: (("chain", "draw"), own[None]) for name, own in values.items()}
+    idata = xr.DataTree.from_dict({"posterior": xr.Dataset(posterior)})
+    return coreset.approximation.replacement.loglik(idata)
 
 
 # -- new users -------------------------------------------------------------------------------------
@@ -149,11 +146,10 @@ def own_loglik(coreset: Coreset, values: Any) -> np.ndarray:
 
 def test_units_in_memory_are_those_of_pymc_and_count_what_they_represent(first, longer):
     units = longer.loglikelihood.observations
-    [x] = units.space.free(POINTS.take([0]))
-    found = longer.loglikelihood.matrix(POINTS.take([0]))[:, 0]
+    x, found = FREE[0], longer.loglikelihood.matrix(POINTS)[:, 0]
     np.testing.assert_allclose(found, by_grid(units, x, half=6.0), atol=2e-4)
     # The same units in a model of all users.
-    every = unit_model(model_of(joined(PARTS[:2])), ["effect"], {})
+    every = read(model_of(joined(PARTS[:2])), "effect")
     of_all = by_grid(nodes_at(every, 3), x, half=6.0)
     labels = [int(label[1:]) for label in units.source.rows.snapshot.whole.coords["user"]]
     np.testing.assert_allclose(found, of_all[labels], atol=2e-4)
@@ -186,7 +182,7 @@ def test_effects_are_drawn_of_users_whose_rows_are_there(first, at_once, draws):
 
 def test_a_stream_of_three_parts_is_as_good_as_one_build(last, at_once):
     assert last.n_observations == last.n_distinct == sum(SIZES)
-    units = LogLikelihood(nodes_at(unit_model(model_of(PARTS[2]), ["effect"], {}), 9))
+    units = loglik_of(nodes_at(read(model_of(PARTS[2]), "effect"), 9))
     assert divergence(last, at_once, units) < 0.03
     assert last.ancestry.rows == SIZES
 
@@ -280,9 +276,8 @@ def test_files_need_no_rows_and_refuse_other_models(longer, tmp_path: Path):
 def test_other_priors_of_effects_need_no_rows(longer, in_files):
     prior = 0.3
     other = longer.with_model(model_of(PARTS[1], prior=prior, rows=30 if in_files else None))
-    points = other.loglikelihood.observations.space.free(POINTS)
-    known, found = (c.loglikelihood.rest.values(points) for c in (longer, other))
-    changed = np.square(POINTS.values["s"]) * (1 - prior**-2) / 2
+    known, found = (c.loglikelihood.rest.values(FREE) for c in (longer, other))
+    changed = np.square(POINTS["s"]) * (1 - prior**-2) / 2
     np.testing.assert_allclose(np.diff(found - known), np.diff(changed))
     np.testing.assert_allclose(own_loglik(other, POINTS), own_loglik(longer, POINTS), atol=1e-6)
     assert other.data.attrs["free_variables"] == longer.data.attrs["free_variables"]
@@ -327,23 +322,6 @@ def test_labels_that_could_not_be_known_again_are_refused(first, labels, error, 
         first.extend(model_of({**users(1), "labels": labels}))
 
 
-@pytest.mark.parametrize("other", [float, np.float32, str])
-def test_labels_are_the_same_whatever_their_type(other):
-    numbers = np.arange(7, 12)
-    assert texts_of(numbers) == texts_of([other(i) for i in numbers])
-
-
-@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
-def test_dates_are_known_again_in_any_unit(unit):
-    days = np.datetime64("2000-01-31") + np.arange(3)
-    known = texts_of(days.astype(f"datetime64[{unit}]"))
-    assert known == texts_of([pd.Timestamp(day) for day in days])
-    data = {**users(2), "labels": np.datetime64("2000-01-31", unit) + np.arange(SIZES[2])}
-    units = unit_model(model_of(data), ["effect"], {})
-    filled = model_of_units(model_of(data), [kept_units(units, np.array([1, 2]))])
-    assert texts_of(filled.coords["user"]) == texts_of(data["labels"][1:3])
-
-
 def test_rows_of_one_user_alone_are_refused(first):
     few = users(1)
     alone = {
@@ -351,55 +329,6 @@ def test_rows_of_one_user_alone_are_refused(first):
     }
     with refused(InvalidDataError, "'user'", "one level"):
         first.extend(model_of({**alone, "w": few["w"][:1], "labels": few["labels"][:1]}))
-
-
-def unlabelled(data: Data) -> pm.Model:
-    with pm.Model() as model:
-        user, seen = pm.Data("of", data["of"]), pm.Data("seen", data["seen"])
-        effect = pm.Normal("effect", pm.Normal("a"), pm.HalfNormal("s"), shape=len(data["w"]))
-        pm.Poisson("y", pm.math.exp(effect[user]), observed=seen)
-    return model
-
-
-def constant(data: Data) -> pm.Model:
-    with pm.Model(coords={"user": data["labels"]}) as model:
-        user = pm.Data("of", data["of"])
-        effect = pm.Normal("effect", pm.Normal("a"), pm.HalfNormal("s"), dims="user")
-        pm.Poisson("y", pm.math.exp(effect[user]), observed=data["seen"])
-    return model
-
-
-def without_index(data: Data) -> pm.Model:
-    with pm.Model(coords={"user": data["labels"]}) as model:
-        user, seen = pm.Data("of", data["of"] + 1), pm.Data("seen", data["seen"])
-        effect = pm.Normal("effect", pm.Normal("a"), pm.HalfNormal("s"), dims="user")
-        pm.Poisson("y", pm.math.exp(effect[user - 1]), observed=seen)
-    return model
-
-
-def without_dims(data: Data) -> pm.Model:
-    with pm.Model(coords={"user": data["labels"]}) as model:
-        user, seen = pm.Data("of", data["of"]), pm.Data("seen", data["seen"])
-        w = pm.Data("w", data["w"])
-        effect = pm.Normal("effect", pm.Normal("g") * w, pm.HalfNormal("s"), dims="user")
-        pm.Poisson("y", pm.math.exp(effect[user]), observed=seen)
-    return model
-
-
-@pytest.mark.parametrize(
-    ("kind", "facts"),
-    [
-        (unlabelled, ("['effect']", "labels", 'dims="level"')),
-        (constant, ("array", "not in pm.Data")),
-        (without_index, ("['effect']", "No data container")),
-        (without_dims, ("(w)", "dims")),
-    ],
-)
-def test_what_other_units_cannot_be_joined_to_is_refused(kind, facts):
-    model = kind(PARTS[1])
-    units = unit_model(model, ["effect"], {})
-    with refused(UnsupportedModelError, facts):
-        kept_units(units, units.levels)
 
 
 def test_other_models_are_refused(first):
@@ -451,35 +380,3 @@ def test_streams_say_that_variables_of_levels_remain_parameters(fails):
     few = {n: PARTS[0][n][:200] for n in ("of", "x", "seen")}
     with warned("['effect']", "stream"), pytest.raises(KeyboardInterrupt):
         CoresetStream(model_of(PARTS[0], rows=30), pilot=few, random_seed=1)
-
-
-def units_of_rows(n: int, part: int) -> pm.Model:
-    """Return counts with an effect each: levels are rows, and have no index."""
-    counts = np.random.default_rng(part).poisson(
-        np.exp(1 + np.random.default_rng(9).normal(size=n))
-    )
-    with pm.Model(coords={"row": [f"{part} {i}" for i in range(n)]}) as model:
-        seen = pm.Data("seen", counts, dims="row")
-        effect = pm.Normal("effect", 0.0, pm.HalfNormal("s"), dims="row")
-        pm.Poisson("y", pm.math.exp(pm.Normal("a") + effect), observed=seen, dims="row")
-    return model
-
-
-def test_units_of_single_rows_are_joined_by_the_labels_of_rows():
-    models = [units_of_rows(8, part) for part in (1, 2)]
-    units = [unit_model(model, ["effect"], {}) for model in models]
-    parts = [kept_units(units[0], np.array([2, 5])), kept_units(units[1], np.arange(8))]
-    filled = model_of_units(models[0], parts)
-    assert list(filled.coords["row"])[:3] == ["1 2", "1 5", "2 0"]
-    found = filled["seen"].get_value()
-    known = [model["seen"].get_value() for model in models]
-    np.testing.assert_array_equal(found, np.r_[known[0][[2, 5]], known[1]])
-    np.testing.assert_array_equal(models[0]["seen"].get_value(), known[0])  # left as it was
-
-
-def test_equal_units_are_merged_with_all_that_they_represent():
-    model = unlabelled({"of": np.array([0, 1, 1, 2]), "seen": np.array([4, 1, 2, 4]), "w": [0] * 3})
-    units = replace(unit_model(model, ["effect"], {}), case_weights=np.array([5.0, 2.0, 3.0]))
-    loglik = LogLikelihood(nodes_at(units, 3), collapse=True)
-    np.testing.assert_array_equal(loglik.in_memory.all.case_weights, [8.0, 2.0])
-    np.testing.assert_array_equal(loglik.collapsed(collapse=False).total_weight, 10.0)

@@ -13,7 +13,15 @@ from benchmarks.closed_forms import (
     Location,
     full_and_prior,
 )
-from benchmarks.contenders import at_support, contenders, each_size, following, points_of, uniform
+from benchmarks.contenders import (
+    at_support,
+    contenders,
+    each_size,
+    following,
+    points_of,
+    some_sizes,
+    uniform,
+)
 from benchmarks.curves import (
     MATCHED,
     SPARSE_VI,
@@ -29,7 +37,6 @@ from benchmarks.nuts_judge import pymc_model, true_divergences
 from benchmarks.paper_data import house_prices
 from benchmarks.regressions import Family, Laplace, Regression, logistic, poisson
 from pymc_coresets import SparseVI
-from pymc_coresets.papers.adaptive import solve_adaptively
 from tests.modes import PLAIN_MODE
 
 pytestmark = pytest.mark.slow  # of a benchmark
@@ -159,10 +166,12 @@ def test_every_contender_comes_closer_with_its_size(schedule):
 
 def test_following_a_run_records_what_the_run_returns():
     model, method = linear(), SparseVI(n_steps=3)
-    last = list(following(method)(model, (4, 8), rng(13)))[-1]
-    solution = solve_adaptively(method, model, 8, rng=rng(13))
-    assert last.rows.positions == pytest.approx(solution.rows.positions)
-    assert last.weights == pytest.approx(solution.weights)
+    last, run = (
+        list(contender(method)(model, (5, 10), rng(13)))[-1]
+        for contender in (following, some_sizes)
+    )
+    assert last.rows.positions == pytest.approx(run.rows.positions)
+    assert last.weights == pytest.approx(run.weights)
 
 
 def test_pursuit_is_given_as_many_rows_as_sparse_vi_has():

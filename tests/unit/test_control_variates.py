@@ -61,6 +61,7 @@ from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.nuts import WarmNuts
 from pymc_coresets.sampling.steps.split_hmc import SplitHmc
+from tests.derived import likelihood_of
 from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
 
@@ -677,7 +678,7 @@ def test_the_precision_of_a_quadratic_is_the_hessian_of_its_posterior(sign):
         effect = pm.HalfNormal("sd") * pm.Normal("z", shape=4)
         mean = pm.Normal("mean") + effect[group]
         pm.Normal("y", mean, NOISE, observed=rng.normal(1.0, 1.0, 60))
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     found = find_predictors(loglik.observations)
     root = rng.normal(size=(5, 5))
     quadratic = Quadratic(
@@ -920,7 +921,7 @@ def posteriors_of(loglik):
 
 def test_gains_are_those_of_pymc_s_density():
     model = regression("poisson")
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     found = posteriors_of(loglik)
     logp, x = model.compile_logp(mode=PLAIN_MODE), found.mode + 0.1
     expected = logp({"beta": x}) - logp({"beta": found.mode})
@@ -980,7 +981,7 @@ def test_scaled_steps_lead_to_the_same_mode_by_fewer_gradients(calls, monkeypatc
     with pm.Model() as model:
         p = pm.math.invlogit(x @ pm.Normal("beta", 0, 1, shape=30))
         pm.Bernoulli("y", p, observed=rng.integers(2, size=2_000))
-    loglik, found = LogLikelihood(find_observations(model)), []
+    loglik, found = likelihood_of(model), []
     steps = calls(FiniteObjective, "__call__")
     for scaled in (True, False):
         if not scaled:

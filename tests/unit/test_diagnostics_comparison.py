@@ -7,8 +7,6 @@ import xarray as xr
 from scipy.signal import lfilter
 
 from pymc_coresets import Comparison, InvalidDataError, InvalidOptionError, compare
-from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, resample_draws
-from pymc_coresets.diagnostics.posterior_draws import Chains
 from tests.refusals import refused
 
 DIMS = ("chain", "draw")
@@ -173,17 +171,6 @@ def test_order_of_dims_and_numbers_of_draws_may_differ():
     turned = coreset.transpose("k", "draw", "chain")
     tree = xr.DataTree.from_dict({"posterior": turned})
     pd.testing.assert_frame_equal(compare(full, coreset).table, compare(full, tree).table)
-
-
-def test_reweighted_draws_count_by_their_own_effective_sample_size():
-    theta = normal(1)
-    tree = xr.DataTree.from_dict({"posterior": dataset(theta=theta)})
-    found = EvaluatedDraws.at_all(1.0 * theta)
-    weighted = resample_draws(Chains(tree), found, rng=np.random.default_rng(1))
-    full = dataset(theta=1 + normal(2))
-    row = compare(full, weighted).table.loc["theta"]
-    assert row["delta_mean_noise"] > 1 / np.sqrt(weighted.posterior.attrs["psis_ess"])
-    assert abs(row["delta_mean_sd"]) < 5 * row["delta_mean_noise"]
 
 
 def test_summary_names_what_differs_most():

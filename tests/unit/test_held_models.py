@@ -8,10 +8,11 @@ import pymc as pm
 import pytest
 
 from pymc_coresets import InvalidOptionError, build_coreset
-from pymc_coresets.reading.user_model import given_model
+from tests.builds import QUIET, of_some_rows
 from tests.refusals import refused, warned
 
-MODEL = pm.Model()
+with pm.Model() as MODEL:
+    pm.Normal("y", pm.Normal("mean"), 1.0, observed=np.arange(60.0))
 
 
 class LikeBambi:
@@ -47,7 +48,7 @@ def test_the_model_of_each_neighbour_is_found():
     built, of_bambi = LikeMarketing(), LikeBambi()
     built.build_model()
     for holder in (built, LikeHssm(), of_bambi, of_bambi):
-        assert given_model(holder) is MODEL
+        assert of_some_rows(holder).full_model is MODEL
     assert of_bambi.n_built == 1
 
 
@@ -55,7 +56,7 @@ def test_what_holds_no_model_is_refused_by_its_own_name():
     never = SimpleNamespace(backend=None, build=lambda: None)
     for holder in (LikeMarketing(), never, SimpleNamespace(model="glm")):
         with refused(InvalidOptionError, f"model is a {type(holder).__name__}", "pm.Model"):
-            given_model(holder)
+            of_some_rows(holder)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Bambi's libraries
@@ -65,7 +66,7 @@ def test_a_formula_of_bambi_is_summarised():
     x = rng.normal(size=500)
     table = pd.DataFrame({"x": x, "y": rng.normal(x)})
     formula = bambi.Model("y ~ x", table, center_predictors=False)
-    quick = {"size": 20, "method": "uniform", "random_seed": 1, "progressbar": False}
+    quick = {"size": 20, "method": "uniform"} | QUIET
     coreset = build_coreset(formula, **quick)
     with warned("center_predictors=False", "coreset.predict()"):
         build_coreset(bambi.Model("y ~ x", table), **quick)
@@ -76,4 +77,4 @@ def test_a_formula_of_bambi_is_summarised():
 def test_a_number_of_draws_in_place_of_the_model_is_told_its_name():
     """As in `pm.sample(500)`."""
     with refused(InvalidOptionError, "model is a int", "draws=500"):
-        given_model(500)
+        of_some_rows(500)

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import cloudpickle
@@ -24,8 +25,9 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.after import surrogates
-from pymc_coresets.after.leave_one_out import elpd_of_rows
-from pymc_coresets.after.surrogates import difference_estimate
+from pymc_coresets.after.leave_one_out import elpd_of_rows, units_of
+from pymc_coresets.after.surrogates import ElpdSurrogate, difference_estimate, of_block
+from pymc_coresets.after.without_rows import AffineMove
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.reading.draws import Draws
@@ -33,6 +35,8 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.passes import BlockPass
+from pymc_coresets.rows.values import NO_UNIT_ROWS, Rows, UnitRows
+from tests.derived import likelihood_of
 from tests.refusals import refused, warned
 
 N, PRIOR_SD, NOISE = 500, 2.0, 1.3
@@ -93,7 +97,7 @@ class Exact:
 
 @pytest.fixture(scope="module")
 def loglik():
-    found = LogLikelihood(find_observations(regression()))
+    found = likelihood_of(regression())
     found.matrix({"beta": np.zeros((1, 3))})  # compiles it for all tests
     return found
 
@@ -174,7 +178,7 @@ def test_the_parts_of_the_error_are_apart(loglik, exact):
     by_rows = [estimate(loglik, draws, 20, key=key) for key in range(25)]
     reported = np.sqrt(np.mean([one.subsampling_se**2 for one in by_rows]))
     assert_allclose(np.std([one.elpd for one in by_rows]), reported, rtol=0.5)
-    few = LogLikelihood(find_observations(regression(X[:50], Y[:50] / 2)))
+    few = likelihood_of(regression(X[:50], Y[:50] / 2))
     few.matrix({"beta": np.zeros((1, 3))})
     its = Exact(X[:50], Y[:50] / 2)
     by_draws = [estimate(few, its.draws(seed), np.inf) for seed in range(25)]
@@ -263,10 +267,9 @@ def test_merged_rows_are_the_same_as_separate_ones():
 def test_parts_are_one_sum(exact):
     """Two halves of the data are the data."""
     halves = [
-        LogLikelihood(find_observations(regression(x, y)))
-        for x, y in zip(np.split(X, 2), np.split(Y, 2), strict=True)
+        likelihood_of(regression(x, y)) for x, y in zip(np.split(X, 2), np.split(Y, 2), strict=True)
     ]
-    draws, whole = exact.draws(1), LogLikelihood(find_observations(regression()))
+    draws, whole = exact.draws(1), likelihood_of(regression())
     both = elpd_of_rows(halves, *draws, observations=90, key=3, remedy="")
     one = estimate(whole, draws, 90, key=3)
     assert_allclose([both.elpd, both.se, both.mcse], [one.elpd, one.se, one.mcse])
@@ -278,7 +281,7 @@ def test_parts_are_one_sum(exact):
 def test_influential_rows_are_named():
     x, y = X[:300], Y[:300].copy()
     y[17] += 60.0
-    loglik, draws = LogLikelihood(find_observations(regression(x, y))), Exact(x, y).draws(1)
+    loglik, draws = likelihood_of(regression(x, y)), Exact(x, y).draws(1)
     with warned("1 of the 300 rows", "observation 17", "heavier tails"):
         found = estimate(loglik, draws, np.inf)
     assert found.warning
@@ -296,7 +299,7 @@ def test_draws_that_miss_the_posterior_are_told(loglik, exact):
 
 def test_models_are_compared_row_by_row(loglik, exact):
     """The difference of two models is known far better than either, by rows that both share."""
-    fewer = LogLikelihood(find_observations(regression(X[:, :2])))
+    fewer = likelihood_of(regression(X[:, :2]))
     small = Exact(X[:, :2])
     z = np.random.default_rng(7).normal(size=(*SHAPE, 2))
     beta = small.mean + z @ np.linalg.cholesky(small.covariance).T
@@ -336,7 +339,7 @@ def test_an_approximation_knows_the_elpd_of_all_rows(logistic, build):
     """Draws of the approximation give the elpd of the full posterior, both by sums over a grid."""
     approximation = build(logistic, random_seed=1, progressbar=False)
     grid = np.linspace(-1.0, 3.0, 4_001)
-    values = LogLikelihood(find_observations(logistic)).matrix({"b": grid})
+    values = likelihood_of(logistic).matrix({"b": grid})
     on_grid = xr.DataTree.from_dict({"posterior": xr.Dataset({"b": (("chain", "draw"), [grid])})})
     full, own = values.sum(axis=0), approximation.approximation.replacement.loglik(on_grid)
     weights, heights = (
@@ -395,3 +398,47 @@ def test_free_is_the_inverse_of_constrain():
     space = Unconstrained(model)
     points = np.random.default_rng(1).normal(size=(5, space.n_dims))
     assert_allclose(space.free(space.constrain(points)), points)
+
+
+# -- rows that are left out in any case ------------------------------------------------------------
+
+
+def test_groupings_are_told_by_the_rows_of_each_unit():
+    def named(sizes, positions):
+        unit_rows = UnitRows(np.array(sizes), np.array(positions))
+        return units_of([SimpleNamespace(observations=SimpleNamespace(unit_rows=unit_rows))])
+
+    one = named([2, 1], [0, 1, 2])
+    assert one.startswith("2 units of several rows")
+    assert one == named([2, 1], [0, 1, 2])
+    assert len({one, named([1, 2], [0, 1, 2]), named([2, 1], [0, 2, 1])}) == 3
+    assert units_of([SimpleNamespace(observations=SimpleNamespace(unit_rows=NO_UNIT_ROWS))]) == ""
+
+
+def test_at_most_as_many_rows_as_the_sample_has_are_left_out_in_any_case():
+    influence = np.random.default_rng(1).exponential(size=300)
+    zeros = np.zeros(300)
+    assert_array_equal(
+        ElpdSurrogate(np.ones(300), zeros, zeros, influence).certain(20),
+        np.sort(np.argsort(-influence)[:20]),
+    )
+    assert not len(ElpdSurrogate(np.ones(300), zeros, zeros, zeros).certain(20))
+
+
+def test_values_that_are_not_finite_leave_their_row_to_no_sample():
+    values = np.array([[0.0, 1.0, -np.inf], [0.0, 2.0, 0.0]])
+    surrogate = ElpdSurrogate(*of_block(values, Rows(np.arange(3), np.ones(3))))
+    assert_allclose(surrogate.influence, [0.0, 0.25, np.inf])
+    assert_array_equal(surrogate.certain(1), [2])
+
+
+def test_values_are_moved_to_their_weighted_mean_and_covariance():
+    x = np.random.default_rng(1).normal(size=(2_000, 2)) @ [[1.0, 0.5], [0.0, 2.0]]
+    log_weights = 0.4 * x[:, 0] - 0.1 * x[:, 1] ** 2
+    found = AffineMove(x, 0.25).matched(log_weights, log_weights, np.array([True, True]))
+    weights = np.exp(log_weights) / np.exp(log_weights).sum()
+    expected = np.cov(x.T, aweights=weights, ddof=0)
+    assert_allclose(found.points.mean(axis=0), weights @ x, rtol=1e-10)
+    assert_allclose(np.cov(found.points.T, ddof=0), expected, rtol=1e-10)
+    log_dets = [np.linalg.slogdet(each)[1] for each in (expected, np.cov(x.T, ddof=0))]
+    assert_allclose(found.log_det, 0.25 + np.subtract(*log_dets) / 2, rtol=1e-10)

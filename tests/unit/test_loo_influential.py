@@ -1,7 +1,6 @@
 """Rows of large influence in the elpd of all rows: found, removed from the posterior, or named."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,14 +11,13 @@ from arviz_stats import compare
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from pymc_coresets import build_coreset, open_rows
-from pymc_coresets.after.leave_one_out import units_of
-from pymc_coresets.after.surrogates import ElpdSurrogate, of_block
-from pymc_coresets.after.without_rows import AffineMove
-from pymc_coresets.rows.values import NO_UNIT_ROWS, Rows, UnitRows
+from pymc_coresets import (
+    build_coreset,
+    open_rows,
+)
 from tests.refusals import warned
 
-KAPPA, SHAPE, RATE = 0.01, 2.0, 2.0
+KAPPA, ALPHA, RATE = 0.01, 2.0, 2.0
 REMOVED = "removed from the posterior instead"
 
 
@@ -31,7 +29,7 @@ class Normal(NamedTuple):
     @property
     def posterior(self):
         n, mean = len(self.y), self.y.mean()
-        kappa, shape = KAPPA + n, SHAPE + n / 2
+        kappa, shape = KAPPA + n, ALPHA + n / 2
         rate = RATE + n / 2 * self.y.var() + KAPPA * n * mean**2 / kappa / 2
         return n * mean / kappa, kappa, shape, rate
 
@@ -55,7 +53,7 @@ class Normal(NamedTuple):
     def coreset(self, **options):
         with pm.Model() as model:
             observed = pm.Data("observed", self.y[:9] if "rows" in options else self.y)
-            tau = pm.Gamma("tau", SHAPE, RATE)
+            tau = pm.Gamma("tau", ALPHA, RATE)
             mu = pm.Normal("mu", 0.0, tau=KAPPA * tau)
             pm.Normal("y", mu, tau=tau, observed=observed)
         return build_coreset(model, random_seed=1, progressbar=False, **options)
@@ -184,21 +182,21 @@ def test_more_rows_than_can_be_removed_are_named_and_the_error_is_infinite():
 # -- units -----------------------------------------------------------------------------------------
 
 SHOP = np.repeat(np.arange(60), 3)
-NOISE, SPREAD, PRIOR = 0.7, 1.2, 3.0
+NOISE_SD, SPREAD, PRIOR = 0.7, 1.2, 3.0
 
 
 def of_shops(y, *, integrate=None, shop=SHOP):
     with pm.Model(coords={"shop": np.arange(shop.max() + 1)}) as model:
         mean, level = pm.Normal("mean", 0, PRIOR), pm.Data("in_shop", shop)
         effect = pm.Normal("effect", mean, SPREAD, dims="shop")
-        pm.Normal("y", effect[level], NOISE, observed=y)
+        pm.Normal("y", effect[level], NOISE_SD, observed=y)
     return build_coreset(model, integrate=integrate, random_seed=1, progressbar=False)
 
 
 @pytest.fixture(scope="module")
 def sales():
     rng = np.random.default_rng(3)
-    y = rng.normal(1 + rng.normal(0, SPREAD, size=60)[SHOP], NOISE)
+    y = rng.normal(1 + rng.normal(0, SPREAD, size=60)[SHOP], NOISE_SD)
     y[SHOP == 20] += 30.0
     return y
 
@@ -213,7 +211,7 @@ def by_shop(sales):
 
 def test_a_unit_is_removed_as_a_row_is(sales, by_shop):
     """Given the mean of all shops, the three rows of a shop are jointly normal."""
-    covariance = NOISE**2 * np.eye(3) + SPREAD**2
+    covariance = NOISE_SD**2 * np.eye(3) + SPREAD**2
     rows = sales.reshape(60, 3)
     weights = np.linalg.solve(covariance, np.ones(3))
     others = np.delete(rows, 20, axis=0)
@@ -235,21 +233,6 @@ def test_units_are_compared_with_the_same_units_alone(by_shop):
         compare({"rows": rows, "units": by_shop})
 
 
-def test_groupings_are_told_by_the_rows_of_each_unit():
-    def named(sizes, positions):
-        unit_rows = UnitRows(np.array(sizes), np.array(positions))
-        return units_of([SimpleNamespace(observations=SimpleNamespace(unit_rows=unit_rows))])
-
-    one = named([2, 1], [0, 1, 2])
-    assert one.startswith("2 units of several rows")
-    assert one == named([2, 1], [0, 1, 2])
-    assert len({one, named([1, 2], [0, 1, 2]), named([2, 1], [0, 2, 1])}) == 3
-    assert units_of([SimpleNamespace(observations=SimpleNamespace(unit_rows=NO_UNIT_ROWS))]) == ""
-
-
-# -- which rows are left out in any case -----------------------------------------------------------
-
-
 def test_rows_of_large_influence_are_left_out_whatever_the_sample():
     data, _ = normal([6.0, -7.0], n=3_000)
     coreset = data.coreset()
@@ -259,32 +242,3 @@ def test_rows_of_large_influence_are_left_out_whatever_the_sample():
         assert one.subsample_size == 30
         assert np.isin(extreme, one.pareto_k["position"]).all()
         assert_allclose(one.elpd_i[extreme], one.elpd_loo_approx[extreme], rtol=1e-12)
-
-
-def test_at_most_as_many_rows_as_the_sample_has_are_left_out_in_any_case():
-    influence = np.random.default_rng(1).exponential(size=300)
-    zeros = np.zeros(300)
-    assert_array_equal(
-        ElpdSurrogate(np.ones(300), zeros, zeros, influence).certain(20),
-        np.sort(np.argsort(-influence)[:20]),
-    )
-    assert not len(ElpdSurrogate(np.ones(300), zeros, zeros, zeros).certain(20))
-
-
-def test_values_that_are_not_finite_leave_their_row_to_no_sample():
-    values = np.array([[0.0, 1.0, -np.inf], [0.0, 2.0, 0.0]])
-    surrogate = ElpdSurrogate(*of_block(values, Rows(np.arange(3), np.ones(3))))
-    assert_allclose(surrogate.influence, [0.0, 0.25, np.inf])
-    assert_array_equal(surrogate.certain(1), [2])
-
-
-def test_values_are_moved_to_their_weighted_mean_and_covariance():
-    x = np.random.default_rng(1).normal(size=(2_000, 2)) @ [[1.0, 0.5], [0.0, 2.0]]
-    log_weights = 0.4 * x[:, 0] - 0.1 * x[:, 1] ** 2
-    found = AffineMove(x, 0.25).matched(log_weights, log_weights, np.array([True, True]))
-    weights = np.exp(log_weights) / np.exp(log_weights).sum()
-    expected = np.cov(x.T, aweights=weights, ddof=0)
-    assert_allclose(found.points.mean(axis=0), weights @ x, rtol=1e-10)
-    assert_allclose(np.cov(found.points.T, ddof=0), expected, rtol=1e-10)
-    log_dets = [np.linalg.slogdet(each)[1] for each in (expected, np.cov(x.T, ddof=0))]
-    assert_allclose(found.log_det, 0.25 + np.subtract(*log_dets) / 2, rtol=1e-10)

@@ -11,7 +11,7 @@ from benchmarks.opponent_judge import Reference, Verdict, judge, reference_for
 from benchmarks.opponent_sampling import coreset_draws, laplace, one_call
 from benchmarks.opponent_task import Answer, DoesNotFitError, Settings
 from benchmarks.opponents import HEADER, Record, best_opponent, compared, line_of, measure, table
-from pymc_coresets.reading.draws import Draws
+from tests.derived import draws_of
 
 pytestmark = pytest.mark.slow  # of a benchmark
 
@@ -31,7 +31,7 @@ def make():
 def exact(seed=2, shift=0.0, scale=1.0, **fields):
     """Return independent draws of the closed form, shifted and scaled in its own sds."""
     z = shift + scale * np.random.default_rng(seed).normal(size=N_EXACT)
-    draws = Draws({"mu": MEAN + VARIANCE**0.5 * z})
+    draws = draws_of(mu=MEAN + VARIANCE**0.5 * z)
     given = {"effective": float(N_EXACT), "warned": False, "sound": True} | fields
     return Answer(draws=draws, **given)
 

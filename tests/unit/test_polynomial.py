@@ -33,8 +33,7 @@ from pymc_coresets.papers.polynomial.statistics import (
     n_monomials,
     polynomial_statistics,
 )
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.derived import likelihood_of, predictor_of, rows_seen
 from tests.refusals import refused
 
 N, P = 300, 3
@@ -385,7 +384,7 @@ def test_a_gaussian_likelihood_gives_the_conjugate_posterior(design):
     with pm.Model() as model:
         b = pm.Deterministic("b", a + A @ pm.Normal("z", mu0, sd0, shape=2))
         pm.Normal("y", X @ b + offset, 1.0, observed=y)
-    held = find_linear_predictor(find_observations(model))
+    held = predictor_of(model)
     statistics = statistics_of(X, prepare(gaussian(y), y, offset))
     B = X @ A
     precision = np.diag(sd0**-2) + B.T @ B
@@ -405,7 +404,7 @@ def test_closed_form_refuses_other_degrees_and_improper_posteriors(design):
     collinear = np.column_stack([X, X[:, 0]])
     with pm.Model() as model:
         pm.Bernoulli("y", logit_p=collinear @ pm.Flat("b", shape=P + 1), observed=y)
-    held = find_linear_predictor(find_observations(model))
+    held = predictor_of(model)
     two = statistics_of(collinear, prepare(logistic(y), y))
     with refused(InvalidDataError, "improper", topic="regressions"):
         NormalPosterior.of(held, two.quadratic(held.names))
@@ -421,7 +420,7 @@ def test_passes_agree_with_brute_force(design):
     (X, offset), y = design, FAMILIES["poisson"][1]
     with pm.Model() as model:
         pm.Poisson("y", pm.math.exp(X @ pm.Normal("b", shape=P) + offset), observed=y)
-    loglik = LogLikelihood(find_observations(model))
+    loglik = likelihood_of(model)
     part = PredictorRows(SeenRows(find_linear_predictor(loglik.observations)), loglik)
     expected = prepare(poisson(y), y, offset)
     rows = RowsInMemory(part.held, np.arange(N), np.ones(N))
@@ -489,3 +488,12 @@ def test_sparse_matrices_are_judged_like_dense_ones(negative):
     matrix[9, 9] = -1.0
     assert is_concave(sparse.csr_array(matrix)) is negative
     assert is_concave(matrix) is negative
+
+
+def test_large_radii_do_not_lose_the_tails():
+    with pm.Model() as model:
+        pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=np.array([0, 1, 1]))
+    found = row_polynomials(rows_seen(predictor_of(model)), 2, 60.0)
+    nodes, fit = chebyshev_fit(2, 60.0)
+    y = np.array([0.0, 1.0, 1.0])[:, None]
+    np.testing.assert_allclose(found, (y * nodes - np.logaddexp(0, nodes)) @ fit, rtol=1e-9)

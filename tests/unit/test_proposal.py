@@ -24,6 +24,7 @@ from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.maximisation.one_start import maximise, maximise_by_sample
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.sampler import CoresetSampler
+from tests.derived import sampler_of
 from tests.refusals import refused
 
 N, P = 5_000, 3
@@ -40,7 +41,7 @@ def sampler():
     with pm.Model() as model:
         b = pm.Normal("b", 0.0, 10.0, shape=P)
         pm.Normal("y", pm.Data("X", X) @ b, 1.0, observed=Y)
-    return CoresetSampler(LogLikelihood(find_observations(model)))
+    return sampler_of(model)
 
 
 def proposed(sampler, n_draws=4_000, start_size=200, seed=1):
@@ -103,7 +104,7 @@ def test_a_row_far_from_all_others_is_no_obstacle():
     y[7] = 1e4
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("mu", 0, 10), pm.HalfNormal("s", 10), observed=y)
-    draws = proposed(CoresetSampler(LogLikelihood(find_observations(model)))).draws.values
+    draws = proposed(sampler_of(model)).draws.values
 
     def energy(point):  # of mu and log s
         s = np.exp(point[1])
@@ -128,7 +129,7 @@ def test_rows_that_determine_a_coefficient_alone_may_be_missing_at_the_start(man
     with pm.Model() as model:
         slope, scale = pm.Normal("slope", 0, 10), pm.HalfNormal("scale", 10)
         pm.Normal("y", slope * x, scale, observed=y)
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
+    sampler = sampler_of(model)
     found = proposed(sampler, start_size=1_000)
     smoothed = pareto_smooth((found.log_ratios + sampler.sums(found.draws).total)[None])
     assert smoothed.pareto_khat < 0.7
@@ -164,14 +165,14 @@ def test_a_funnel_has_no_mode():
         scale = pm.HalfNormal("scale")
         a = pm.Normal("a", 0.0, scale, shape=20)
         pm.Normal("y", a[group], 3.0, observed=RNG.normal(size=200))
-    assert proposed(CoresetSampler(LogLikelihood(find_observations(model)))) is None
+    assert proposed(sampler_of(model)) is None
 
 
 def test_discrete_variables_have_no_mode():
     with pm.Model() as model:
         k = pm.Bernoulli("k", 0.5)
         pm.Normal("y", k + pm.Normal("m"), 1.0, observed=RNG.normal(size=100))
-    assert proposed(CoresetSampler(LogLikelihood(find_observations(model)))) is None
+    assert proposed(sampler_of(model)) is None
 
 
 def density_of(model):

@@ -1,6 +1,7 @@
-"""Every rule against NumPy: the rows of the whole result, along every axis that it has."""
+"""How a selection of rows, and sums over rows, move through a graph."""
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
@@ -20,8 +21,14 @@ from scipy import sparse
 
 from pymc_coresets.compat.pytensor_api import dfs_rewriter
 from pymc_coresets.loops.rewrites import inline_graphs
-from pymc_coresets.reading.folding import values_of, with_constant_shapes
+from pymc_coresets.reading.folding import numpy_function, values_of, with_constant_shapes
+from pymc_coresets.reading.likelihood.joined_columns import join_columns
+from pymc_coresets.reading.likelihood.row_terms import addends_of
+from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.pushdown import Pushdown, RowArray
+from tests.modes import PLAIN_MODE
+
+# -- Every rule against NumPy: the rows of the whole result, along every axis that it has. ---------
 
 N = 6
 VALUES = np.random.default_rng(1).normal(size=1000)
@@ -460,3 +467,147 @@ def test_nested_masks_are_followed_in_linear_time():
     pushdown = Pushdown(PARAMETERS, 20)
     pushdown.select(walk, 0)
     assert pushdown.unselected == []
+
+
+# -- Long sums of coefficients times columns become products with one matrix; nothing else does. ---
+
+RNG = np.random.default_rng(4)
+N_JOINED, K = 7, 12
+DATA = RNG.normal(size=(N_JOINED, K + 2))
+COUNTS = RNG.integers(0, 5, size=(N_JOINED, K))
+B = pt.tensor("b", shape=(K,), dtype="float64")
+S = pt.dscalar("s")
+X = [pt.constant(column) for column in DATA.T]
+
+
+def equation(i):
+    return sum(B[(i + j) % K] * X[j] for j in range(K))
+
+
+def terms(n=K):
+    return sum((B[j] * X[j] for j in range(n)), pt.as_tensor(0.0))
+
+
+#: Each graph, and the shapes of the matrices that it is to have.
+GRAPHS = {
+    "a predictor": (lambda: 2.0 + S + terms(), [(N_JOINED, K)]),
+    "few terms": (lambda: S + terms(3), []),
+    "products of coefficients": (
+        lambda: sum(S * B[j] * X[j] for j in range(K)),
+        [(N_JOINED, K)],
+    ),
+    "whole numbers": (lambda: sum(B[j] * COUNTS[:, j] for j in range(K)), [(N_JOINED, K)]),
+    "a column twice": (lambda: terms() + S * X[3], [(N_JOINED, K)]),
+    "several equations": (
+        lambda: pt.stack([equation(i) for i in range(3)], axis=1),
+        [(N_JOINED, K)],
+    ),
+    "powers": (lambda: sum(B[j] * X[j] ** 2 for j in range(K)), [(N_JOINED, K)]),
+    "products of columns": (lambda: terms() + S * X[12] * X[13], [(N_JOINED, K)]),
+    "a matrix": (lambda: terms() + DATA[:, :K] @ B, [(N_JOINED, K)]),
+    "two predictors": (lambda: terms() * pt.exp(1.0 - terms()), [(N_JOINED, K)]),
+    "a sum in a sum": (
+        lambda: terms() + pt.exp(S + terms(11)),
+        [(N_JOINED, 11), (N_JOINED, K)],
+    ),
+    "a column elsewhere": (lambda: terms() * X[2], [(N_JOINED, K)]),
+    "differences": (lambda: X[12] - terms(), [(N_JOINED, K)]),
+    "a name": (lambda: terms(9) + S * pt.constant(DATA[:, 9], name="age"), []),
+    "functions of both": (lambda: sum(pt.exp(B[j] * X[j]) for j in range(K)), []),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_joined_columns_have_the_same_values(name):
+    build, shapes = GRAPHS[name]
+    pushdown = Pushdown([B, S], N_JOINED)
+    selected = pushdown.select(build(), 0)
+    rows, b = pushdown.row_arrays(), RNG.normal(size=K)
+
+    def values(graph, rows):
+        function = numpy_function([B, S, *(row.placeholder for row in rows)], [graph])
+        return function(b, 0.7, *(row.values for row in rows))[0]
+
+    expected = values(selected, rows)
+    [joined], found = join_columns([selected], rows)
+    np.testing.assert_allclose(values(joined, found), expected, rtol=1e-12)
+    matrices = [row for row in found if row.values.ndim == 2 and row not in rows]
+    assert sorted(row.values.shape for row in matrices) == shapes
+    for row in matrices:
+        np.testing.assert_allclose(pt.as_tensor(row.source).eval(), row.values, rtol=1e-15)
+
+
+def test_a_variable_of_the_model_shares_the_matrix():
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), [pm.Normal(f"b{j}") for j in range(K)]
+        mu = pm.Deterministic("mu", a + sum(b[j] * DATA[:, j] for j in range(K)))
+        pm.Normal("y", mu, 1.0, observed=DATA[:, K])
+    assert [row.values.shape for row in find_observations(model).rows] == [
+        (N_JOINED,),
+        (N_JOINED, K),
+    ]
+
+
+def test_containers_stay_apart():
+    with pm.Model() as model:
+        mu = sum(pm.Normal(f"b{j}") * pm.Data(f"x{j}", DATA[:, j]) for j in range(K))
+        pm.Normal("y", mu, 1.0, observed=DATA[:, K])
+    assert {row.name for row in find_observations(model).rows} >= {f"x{j}" for j in range(K)}
+
+
+# -- A number that is a sum comes apart into arrays whose sums add up to it. -----------------------
+
+N_TERMS = 7
+SUMMED = np.random.default_rng(1).normal(size=(N_TERMS, 3))
+s, b = pt.dscalar("s"), pt.dvector("b", shape=(3,))
+POINT = {s: 1.3, b: np.array([0.2, -0.5, 0.7])}
+terms_sums, few = pt.constant(SUMMED[:, 0]) * s, b**2
+table = pt.constant(SUMMED) * b
+
+
+def checked_sums(x):
+    return CheckParameterValue("positive")(x, pt.all(s > 0))
+
+
+# name: (graph, axis, lengths of the sums, or None for what is no sum)
+SUMS = {
+    "sum": (terms_sums.sum(), 0, [N_TERMS]),
+    "of all entries": (table.sum(), 0, [N_TERMS]),
+    "over one axis, then the other": (table.sum(axis=1).sum(), 0, [N_TERMS]),
+    "two": (terms_sums.sum() + few.sum(), 0, [N_TERMS, 3]),
+    "difference": (pt.log(s) - terms_sums.sum(), 0, [N_TERMS, None]),
+    "difference from a sum": (terms_sums.sum() - few.sum() - s, 0, [N_TERMS, 3, None]),
+    "negative": (-(terms_sums.sum() - s), 0, [N_TERMS, None]),
+    "factor": (-0.5 * s * terms_sums.sum() * b[0], 0, [N_TERMS]),
+    "factor that is a shorter sum": (few.sum() * terms_sums.sum(), 0, [N_TERMS]),
+    "square of a number": (s * s + terms_sums.sum(), 0, [N_TERMS, None]),
+    "square of a sum": (terms_sums.sum() ** 2, 0, [None]),
+    "quotient": ((terms_sums.sum() + few.sum()) / s, 0, [N_TERMS, 3]),
+    "divisor": (s / terms_sums.sum(), 0, [None]),
+    "mean": (terms_sums.mean(), 0, [N_TERMS]),
+    "product of vectors": (pt.dot(terms_sums, terms_sums) / s, 0, [N_TERMS]),
+    "check": (2.0 * checked_sums(terms_sums.sum() - s), 0, [N_TERMS, None]),
+    "new axis": ((terms_sums.sum()[None] + b[:1]).sum(), 0, [N_TERMS, None]),
+    "function of a sum": (pt.exp(terms_sums.sum()), 0, [None]),
+    "of several series": (b + table.sum(axis=0), 0, None),
+    "of several series, by the other axis": (s + 2 * b + table.T.sum(axis=1), 1, [N_TERMS, None]),
+    "of several series, scaled one by one": (b * table.T.sum(axis=1), 1, [None]),
+    "of several series, and in all": (table.T.sum(), 1, [N_TERMS]),
+    "of several series, added up first": (table.T.sum(axis=0).sum(), 1, [None]),
+    "number": (pt.log(s), 0, [None]),
+}
+
+
+def value(graph):
+    function = pytensor.function([s, b], graph, mode=PLAIN_MODE, on_unused_input="ignore")
+    return function(*POINT.values())
+
+
+@pytest.mark.parametrize("name", [n for n, (_, _, lengths) in SUMS.items() if lengths])
+def test_sums_add_up(name):
+    total, axis, lengths = SUMS[name]
+    parts = addends_of(total, axis, N_TERMS if axis else 0)
+    found = [p.variable.type.shape[p.axes[0]] if p.axes else None for p in parts]
+    assert sorted(found, key=str) == sorted(lengths, key=str)
+    whole = value([total.sum(), *(part.variable.sum() for part in parts)])
+    np.testing.assert_allclose(whole[0], sum(whole[1:]), rtol=1e-12)

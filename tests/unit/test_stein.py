@@ -1,11 +1,13 @@
-"""Draws of densities and altered ones, by Stein's identities: closed forms, alarms and power."""
+"""Draws against the gradients of their density: Stein's identity, and shifts of means."""
 
 import numpy as np
 import pytest
+import xarray as xr
 from numpy.testing import assert_array_equal
 from scipy import stats
 
 from pymc_coresets.diagnostics import stein
+from pymc_coresets.diagnostics.posterior_draws import Chains
 from pymc_coresets.diagnostics.stein import (
     Move,
     Stretch,
@@ -15,6 +17,14 @@ from pymc_coresets.diagnostics.stein import (
     size_by_values,
     standard_errors_from_zero,
 )
+from pymc_coresets.diagnostics.stein_of_units import (
+    Shifts,
+    deviation_of_units,
+    deviation_of_values,
+    sizes_of_columns,
+)
+
+# -- Draws of densities and altered ones, by Stein's identities: closed forms, alarms and power. ---
 
 CORRELATION = 0.8
 
@@ -214,3 +224,98 @@ def test_draws_that_are_moved_far_beyond_the_density_say_nothing():
     with np.errstate(all="ignore"):
         size = size_by_values(x, np.zeros(1), lambda x: -np.square(x[:, 0]) / 2, shift)
     assert size < 4.0
+
+
+# -- Draws of many variables given others, by Stein's identities: closed forms, jumps and limits. --
+
+SHAPE, N = (4, 500), 8
+NAMES = [f"z[{k}]" for k in range(N)]
+
+
+def test_shifts_are_undone():
+    rng = np.random.default_rng(1)
+    shifts, x = Shifts(rng.normal(size=(5, 3))), rng.normal(size=(5, 3))
+    there, log_jacobian = shifts.of(x, 0.7)
+    back, _ = shifts.of(there, shifts.inverse(0.7))
+    np.testing.assert_allclose(back, x)
+    assert log_jacobian == 0.0
+
+
+def uniform(z, **options):
+    """Compare draws with uniform variables between 0 and 1, whose derivatives are zero."""
+
+    def log_density(_, x):
+        return np.where((x > 0) & (x < 1), 0.0, -np.inf).sum(axis=1)
+
+    return deviation_of_units(z, 0 * z, 0 * z, NAMES, log_density, **options)
+
+
+def test_a_density_with_jumps_is_not_contradicted_by_its_derivatives():
+    z = np.random.default_rng(1).random((*SHAPE, N))
+    assert sizes_of_columns(z, 0 * z).min() > 100  # the identity of widths does not hold
+    assert not uniform(z).is_noticeable
+    assert uniform(0.8 * z).is_noticeable
+
+
+def normal_stein_of_units(z, **options):
+    def log_density(_, x):
+        return -np.square(x).sum(axis=1) / 2
+
+    return deviation_of_units(z, -z, 0 * z, NAMES, log_density, **options)
+
+
+def test_what_is_too_small_in_each_column_is_seen_in_all():
+    z = np.random.default_rng(1).normal(size=(*SHAPE, N))
+    assert not normal_stein_of_units(z).is_noticeable
+    assert normal_stein_of_units(z + 0.08).where == "z"
+    some = np.arange(N) < 4
+    assert not normal_stein_of_units(z + 0.08 * ~some, together=some).is_noticeable
+    assert normal_stein_of_units(z, n_all=10**6).limit > normal_stein_of_units(z).limit
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_values_that_are_rare_are_not_noticeable(seed):
+    rng = np.random.default_rng(seed)
+    p = rng.choice([0.5, 1e-2, 1e-4, 1e-7], size=N) * rng.random((*SHAPE, 1))
+    z = (rng.random((*SHAPE, N)) < p).astype(int)
+    both = np.stack([1 - p, p], axis=2)
+    assert not deviation_of_values(z, both, NAMES).is_noticeable
+    assert deviation_of_values(1 - z, both, NAMES).is_noticeable
+
+
+# -- The largest shifts by importance weights, of normal draws whose answers are known. ------------
+
+CHAINS = (4, 5_000)
+
+
+def weighted(log_weights):
+    weights = np.exp(log_weights - log_weights.max())
+    return weights / weights.sum()
+
+
+def test_the_largest_shift_of_a_mean_is_found_and_named():
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=CHAINS), 3.0 * rng.normal(size=(*CHAINS, 2))
+    y[..., 0] = 1.0
+    dims = ("chain", "draw")
+    posterior = xr.Dataset({"x": (dims, x), "y": ((*dims, "k"), y)})
+    mean, sd = Chains(posterior).largest_shifts(weighted(0.2 * y[..., 1] / 3.0 + 0.05 * x))
+    assert mean.name == "y[1]"
+    assert mean.size == pytest.approx(0.2, abs=4 * mean.error)  # of N(0.2, 1) over N(0, 1)
+    assert 0.2 / np.sqrt(x.size) < mean.error < 0.6 / np.sqrt(x.size)
+    # Of the sd nothing changes: the largest of six errors, in the weights' own scale.
+    assert abs(sd.size) < 0.05
+
+
+def test_the_largest_change_of_a_standard_deviation_is_found():
+    x = np.random.default_rng(2).normal(size=CHAINS)
+    posterior = xr.Dataset({"x": (("chain", "draw"), x), "same": (("chain", "draw"), 0 * x)})
+    _, sd = Chains(posterior).largest_shifts(weighted(-(x**2) / 2 * (1 / 0.95**2 - 1)))
+    assert sd.name == "x"
+    assert sd.size == pytest.approx((0.95**2 - 1) / 2, abs=4 * sd.error)
+
+
+def test_constants_and_words_have_no_shift():
+    posterior = xr.Dataset({"c": (("chain", "draw"), np.ones(CHAINS)), "n": ("k", np.arange(3.0))})
+    weights = np.full(CHAINS, 1 / np.prod(CHAINS))
+    assert Chains(posterior).largest_shifts(weights) == (None, None)

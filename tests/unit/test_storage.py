@@ -21,9 +21,9 @@ from pymc_coresets import (
     storage,
 )
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.kept_rows import digests, kept_dataset, rows_of_dataset
 from pymc_coresets.storage import stored_fields, write_netcdf
+from tests.derived import likelihood_of
 from tests.refusals import refused, warned
 
 pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
@@ -256,7 +256,7 @@ def test_the_layout_of_the_data_in_memory_does_not_matter():
     for data in (wide, np.asfortranarray(wide)):
         with pm.Model() as model:
             pm.Normal("y", pm.Data("x", data) @ pm.Normal("b", shape=3), 1.0, observed=Y)
-        loglik = LogLikelihood(find_observations(model))
+        loglik = likelihood_of(model)
         found.append(digests(loglik, loglik.source.at(np.arange(3)), of_data=True))
     assert found[0] == found[1]
 
@@ -373,7 +373,7 @@ def test_an_intact_file_that_is_no_netcdf_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["case_weight", "where"])
 def test_rows_of_earlier_versions_are_refused_in_words(name):
-    loglik = LogLikelihood(find_observations(make_model()))
+    loglik = likelihood_of(make_model())
     kept = kept_dataset(loglik, loglik.source.at(np.arange(3)), np.ones(3))
     earlier = kept.rename({name: "another_name"})
     with refused(

@@ -1,26 +1,31 @@
-"""Symmetries of likelihoods, the images of modes under them, and starts that the data give."""
+"""Searches for modes: from many starts, by symmetries, and by rows that decide."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
 import pytest
+from numpy.testing import assert_allclose
 from scipy import stats
+from scipy.optimize import minimize, rosen, rosen_der
 
-from pymc_coresets import SeenModes
-from pymc_coresets.reading.observations import find_observations
+from pymc_coresets import OutOfTimeError, SeenModes
+from pymc_coresets.deadline import until
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling import modes
 from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.decisive_rows import rows_that_decide
 from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.maximisation.data_starts import starts_from_data
+from pymc_coresets.sampling.maximisation.many_starts import minimise_together
+from pymc_coresets.sampling.maximisation.one_start import FiniteObjective, minimise_where_finite
 from pymc_coresets.sampling.mode_search import MOST_SEARCHED
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
-from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.symmetry.local_modes import (
     ImageOfMode,
     KnownModes,
@@ -33,12 +38,12 @@ from pymc_coresets.sampling.symmetry.symmetries import (
     SymmetryTest,
     with_images,
 )
+from tests.derived import sampler_of
+from tests.refusals import refused
+
+# -- Symmetries of likelihoods, the images of modes under them, and starts that the data give. -----
 
 TIMES = np.random.default_rng(4).uniform(0, 10, 2_000)
-
-
-def sampler_of(model):
-    return CoresetSampler(LogLikelihood(find_observations(model)))
 
 
 def found_by(sampler, *, size=1_000, seed=1):
@@ -363,3 +368,217 @@ def test_what_is_not_finished_is_said_in_a_few_words():
     found = seen([200, 200], is_complete=False)
     assert found.words == "2 from 40 starts (perhaps not all), 2 visited"
     assert MOST_SEARCHED > 8
+
+
+# -- Rows on which a posterior depends, but which a sample at random lacks. ------------------------
+
+N = 1_000
+
+
+def of_slopes(slopes, size=N, weights=None):
+    """Return log-likelihoods that are linear: ``slopes @ theta`` of each row, in blocks."""
+    rows = Rows(np.arange(len(slopes)) * 2, np.ones(len(slopes)) if weights is None else weights)
+
+    def of_all(draws, of_block, joined):
+        parts = [
+            of_block(draws @ slopes[some.positions // 2].T, some) for some in rows.blocks(size)
+        ]
+        return joined(parts)
+
+    space = SimpleNamespace(constrain=lambda points: points)
+    return SimpleNamespace(
+        n_rows=len(rows), observations=SimpleNamespace(space=space), of_all=of_all
+    )
+
+
+AROUND = heavy_tailed(np.array([1.0, -2.0]), np.diag([0.1, 3.0]))
+
+
+@pytest.mark.parametrize("size", [7, 100, N])
+def test_rows_are_found_that_alone_see_a_coefficient(size):
+    slopes = np.column_stack([np.random.default_rng(1).normal(size=N), np.zeros(N)])
+    slopes[[5, 600, 601], 1] = 1e-6, -1e-6, 3e-6  # however little that is
+    found = rows_that_decide(of_slopes(slopes, size), AROUND, 100)
+    np.testing.assert_array_equal(found.positions, [10, 1200, 1202])
+
+
+@pytest.mark.parametrize(("n_seeing", "n_sampled", "n_found"), [
+    (15, 100, 15), (19, 500, 19), (25, 500, 0), (150, 50, 0), (N, 100, 0),
+])  # fmt: skip
+def test_a_sample_has_enough_of_many_rows_that_see_a_coefficient(n_seeing, n_sampled, n_found):
+    """An axis that 25 rows share equally is known from twelve of them."""
+    slopes = np.ones((N, 2))
+    slopes[n_seeing:, 1] = 0.0
+    assert len(rows_that_decide(of_slopes(slopes), AROUND, n_sampled)) == n_found
+
+
+def test_a_row_counts_as_often_as_its_weight():
+    weights = np.ones(N)
+    weights[3] = 200.0
+    found = rows_that_decide(of_slopes(np.ones((N, 2)), 10, weights), AROUND, 10)
+    np.testing.assert_array_equal(found.positions, [6])
+
+
+def test_modes_are_found_that_four_rows_make():
+    """A sample without these rows has one mode of ``c``."""
+    n, rng = 3_000, np.random.default_rng(3)
+    x, few = rng.normal(size=n), np.arange(n) % 750 == 300
+    y = np.where(few, 4.0, x) + rng.normal(size=n)
+    with pm.Model() as model:
+        slope, c = pm.Normal("slope"), pm.Normal("c", 0.5, 1.5)
+        pm.Normal("y", pm.math.switch(few, c**2, slope * x), 1.0, observed=y)
+    sampler = sampler_of(model)
+    assert not few[sampler.subsample(100, key=1, distinct=True).rows.positions].any()
+    rng = np.random.default_rng(1)
+    found = modes.proposal(sampler, 10, start_size=100, rng=rng, key=1).modes
+    grid = np.linspace(-6, 6, 4_001)
+    logs = -np.square(y[few][:, None] - grid**2).sum(axis=0) / 2 - np.square((grid - 0.5) / 1.5) / 2
+    masses = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
+    assert found.positions["c"].values == pytest.approx([2.0, -2.0], abs=0.3)
+    assert found.mass == pytest.approx([masses[grid > 0].sum(), masses[grid < 0].sum()], abs=0.02)
+
+
+# -- Searches for the lowest point of functions that are not finite everywhere. --------------------
+
+
+def beyond_zero(x):
+    return (float(x[0] - np.log(x[0])), 1 - 1 / x) if x[0] > 0 else (np.nan, x)
+
+
+@pytest.mark.parametrize("start", [1e-3, 10.0, 100.0, 1_000.0])
+def test_steps_to_where_there_is_nothing_are_shortened(start):
+    assert_allclose(
+        minimise_where_finite(FiniteObjective(beyond_zero), np.array([start])).x, 1, atol=1e-4
+    )
+
+
+def test_a_gradient_alone_that_is_not_finite_is_a_border_too():
+    """As of PyMC's mixtures, where a weight is so small that its logarithm is infinite."""
+
+    def function(x):
+        inside = np.abs(x).max() < 1.3
+        return rosen(x), rosen_der(x) if inside else np.full_like(x, np.nan)
+
+    start = np.random.default_rng(1).uniform(-1, 1, 8)
+    assert_allclose(minimise_where_finite(FiniteObjective(function), start).x, 1, atol=1e-4)
+
+
+def test_where_all_is_finite_it_is_l_bfgs_itself():
+    def function(x):
+        return rosen(x), rosen_der(x)
+
+    start = np.random.default_rng(1).uniform(-1, 1, 8)
+    same = minimize(function, start, jac=True, method="L-BFGS-B", options={"maxiter": 2_000})
+    assert (minimise_where_finite(FiniteObjective(function), start).x == same.x).all()
+
+
+def test_another_start_is_found_near_one_that_is_not_finite():
+    found = minimise_where_finite(FiniteObjective(beyond_zero), np.array([-0.5]))
+    assert_allclose(found.x, 1, atol=1e-4)
+
+
+def test_what_is_finite_nowhere_is_said_to_be_infinite():
+    found = minimise_where_finite(
+        FiniteObjective(lambda x: (0.0, np.full_like(x, np.nan))), np.zeros(2)
+    )
+    assert found.fun == np.inf
+    assert 0 < np.abs(found.x).max() <= 1  # one of the points nearby that were tried
+
+
+def test_all_searches_together_have_a_bound():
+    calls = []
+
+    def falls_to_the_border(x):
+        calls.append(x)
+        return (float(x[0]), np.ones(1)) if x[0] > 0 else (np.nan, x)
+
+    minimise_where_finite(FiniteObjective(falls_to_the_border), np.ones(1), most_steps=4)
+    assert len(calls) <= 20 + 20  # those of the last line search are not counted
+
+
+# -- Ascents that step together end where single ones do. ------------------------------------------
+
+RNG = np.random.default_rng(1)
+
+
+def of_points(function, gradient):
+    def negative(points, which):
+        negative.n_calls += 1
+        negative.n_points += len(points)
+        return np.array([function(x) for x in points]), np.array([gradient(x) for x in points])
+
+    negative.n_calls = negative.n_points = 0
+    return negative
+
+
+def test_narrow_valleys_are_followed_to_their_ends():
+    negative = of_points(rosen, rosen_der)
+    starts = RNG.uniform(-2, 2, size=(24, 2))
+    ends = minimise_together(negative, starts, most_steps=200)
+    assert ends.finished.all()
+    np.testing.assert_allclose(ends.points, 1.0, atol=1e-2)
+    alone = sum(minimize(rosen, x, jac=rosen_der, method="L-BFGS-B").nfev for x in starts)
+    assert negative.n_points < 1.2 * alone
+    assert negative.n_calls < alone / 8
+
+
+def test_each_start_ends_at_its_own_minimum():
+    centres = np.array([[-4.0, 0.0, 1.0], [4.0, 1.0, 0.0], [0.0, 6.0, -5.0]])
+
+    def nearest(x):
+        return int(np.square(x - centres).sum(axis=1).argmin())
+
+    negative = of_points(
+        lambda x: np.square(x - centres[nearest(x)]).sum() / 2 + nearest(x),
+        lambda x: x - centres[nearest(x)],
+    )
+    starts = np.concatenate([centres + shift for shift in (-0.7, 0.4, 0.9)])
+    ends = minimise_together(negative, starts, most_steps=50)
+    np.testing.assert_allclose(ends.points, np.tile(centres, (3, 1)), atol=1e-4)
+    np.testing.assert_allclose(ends.values, np.tile(np.arange(3), 3), atol=1e-6)
+
+
+def test_what_is_not_finite_is_not_entered():
+    negative = of_points(
+        lambda x: 100 * (x[0] - np.log(x[0])) if x[0] > 0 else np.nan,
+        lambda x: 100 - 100 / x if x[0] > 0 else np.full(1, np.nan),
+    )
+    ends = minimise_together(negative, np.array([[50.0], [-1.0], [1e-3]]), most_steps=100)
+    np.testing.assert_allclose(ends.points[[0, 2], 0], 1.0, atol=1e-3)
+    assert np.isinf(ends.values[1])
+
+
+def test_a_climb_that_meets_another_has_its_end_for_no_evaluations():
+    negative = of_points(rosen, rosen_der)
+    start = np.array([[-1.2, 1.0]])
+    one = minimise_together(negative, start, most_steps=200)
+    alone, negative.n_points = negative.n_points, 0
+    ends = minimise_together(negative, np.repeat(start, 8, axis=0), most_steps=200)
+    assert negative.n_points <= alone + 2 * 7
+    np.testing.assert_array_equal(ends.points, np.repeat(one.points, 8, axis=0))
+
+
+def test_known_ends_and_the_end_of_time_stop_climbs():
+    negative = of_points(lambda x: float(x @ x), lambda x: 2 * x)
+    starts = np.array([[1.0, 2.0], [3.0, 30.0]])
+    ends = minimise_together(
+        negative, starts, most_steps=50, are_known=lambda values, _: values < 500
+    )
+    assert ends.finished.all()
+    assert 0 < ends.values.max() < 500
+    over = minimise_together(negative, starts, most_steps=50, is_over=lambda: True)
+    assert not over.finished.any()
+    with refused(OutOfTimeError, "2 of 2 searches"), until(0.0):
+        minimise_together(negative, starts, most_steps=50)
+
+
+def test_each_start_may_have_a_function_of_its_own():
+    """None of them joins another, although all begin where they meet."""
+    centres = np.array([[-4.0, 0.0], [4.0, 1.0], [0.0, 6.0]])
+
+    def negative(points, which):
+        away = points - centres[which]
+        return np.square(away).sum(axis=1) / 2, away
+
+    ends = minimise_together(negative, np.zeros((3, 2)), most_steps=50, joins=False)
+    np.testing.assert_allclose(ends.points, centres, atol=1e-6)

@@ -9,7 +9,6 @@ import pymc_coresets as pmc
 from benchmarks.public_data import MissingDataError
 from benchmarks.vignette_models import CASES
 from benchmarks.vignettes import HEADER, Found, Run, drawn_from, line_of, report
-from pymc_coresets.reading.graphs import shapes_of
 from tests.modes import PLAIN_MODE
 
 pytestmark = pytest.mark.slow  # of a benchmark
@@ -23,9 +22,10 @@ def test_every_row_of_the_data_is_observed_and_factors_have_their_effects(key):
         model, data = case.model()
     except MissingDataError as error:
         pytest.skip(str(error))
-    assert shapes_of(model.observed_RVs) == [(len(data),)]
+    [observed] = model.observed_RVs
+    assert observed.shape.eval().tolist() == [len(data)]
     assert np.isfinite(model.compile_logp(mode=PLAIN_MODE)(model.initial_point()))
-    sizes = {n for shape in shapes_of(model.free_RVs) for n in shape}
+    sizes = {n for v in model.free_RVs for n in v.shape.eval()}
     assert {data[name].nunique() for name in case.groups} <= sizes
 
 

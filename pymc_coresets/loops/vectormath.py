@@ -39,7 +39,7 @@ _ROUND = 1.5 * 2**52  # adding it rounds a double to an integer and stores this 
 _EXPONENT_BIAS, _MANTISSA = 1023, 2**52 - 1
 _SQRT_HALF, _ONE = 0x3FE6A09E << 32, 1023 << 52
 
-#: Most arrays that are looked at for the functions in a branch of a switch, and for what needs them.
+#: Most arrays among which the functions in a branch of a switch are found, and what needs them.
 _BRANCH = 64
 
 # PyTensor keeps compiled functions on disk: a changed function needs another key there.
@@ -354,9 +354,9 @@ def pull_function_out_of_switch(
 
 
 def _functions_in(variable: Variable) -> list[Variable]:
-    """Return what is computed by functions of one argument, on the way to an elementwise result.
+    """Return what is computed by functions of one argument for an elementwise result.
 
-    The result itself by any such operation, of those before it by functions that take long.
+    The result itself by any such operation; what it is computed from by functions that take long.
     """
     found: dict[Variable, None] = {}
     left, seen = [variable], {variable}

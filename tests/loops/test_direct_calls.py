@@ -22,7 +22,7 @@ from pymc_coresets.loops.direct_calls import direct_call
 from pymc_coresets.loops.fused_loops import Kernel, Program, loop_mode
 from pymc_coresets.loops.segments import SumsOfSegments
 from pymc_coresets.loops.taken_apart import is_large, parts_of
-from pymc_coresets.reading.units.ragged import LONG, collect, spread
+from pymc_coresets.reading.units.ragged import LONG, Collect, collect, spread
 
 pytestmark = pytest.mark.compiled
 
@@ -382,6 +382,20 @@ def test_rows_that_have_another_use_are_stored():
     each = scale * np.where(seen, a[:, units] + b[:, units] * np.exp(c[:, units] * x), -a[:, units])
     np.testing.assert_allclose(total, [np.bincount(units, row) for row in each])
     np.testing.assert_allclose(most, each.max(axis=1))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, (0, 1)])
+def test_what_all_segments_add_up_to_is_added_up_at_once(axis):
+    graph = collect(A * X, SIZES, axis=1)
+    kernel = Kernel([], [SIZES, A, X], [graph.sum(axis=axis)], {})
+    _, outputs, *_ = pickle.loads(zlib.decompress(kernel.graph))
+    nodes = [v.owner for v in ancestors(outputs) if v.owner is not None]
+    assert any(isinstance(node.op, Collect) for node in nodes) == (axis == 0)
+    rng, sizes = np.random.default_rng(1), np.array([2, 0, 3])
+    a, x = rng.normal(size=(4, 5)), rng.normal(size=5)
+    [found] = kernel.program(sizes, a, x)
+    of_segments = np.stack([(a * x)[:, :2].sum(axis=1), np.zeros(4), (a * x)[:, 2:].sum(axis=1)])
+    np.testing.assert_allclose(found, of_segments.T.sum(axis=axis))
 
 
 @pytest.mark.parametrize("number", [1, 4, 5], ids=["units", "rows", "truth values of rows"])

@@ -138,6 +138,20 @@ def test_what_is_given_is_computed_once(monkeypatch):
     np.testing.assert_array_equal(results[0], results[2])
 
 
+def test_what_is_of_rows_alone_is_computed_once_for_several_that_are_given():
+    """And not written into, though a program may write into what it computes itself."""
+    graph = (x.T @ x)[1:].sum() * b + pt.set_subtensor((x.T @ x)[0], b[0])
+    program = compiled([b, x], graph, n_given=1)
+    others = [RNG.normal(size=(3, 3)) for _ in range(3)]
+    of_rows = program.of_rows(X)
+    for own in [*others, others[0]]:
+        [found] = program.given(own).at(of_rows)
+        np.testing.assert_array_equal(found, program(own, X)[0])
+        product = X.T @ X
+        product[0] = own[0]
+        np.testing.assert_allclose(found, (X.T @ X)[1:].sum() * own + product, rtol=1e-12)
+
+
 def test_threads_share_a_program():
     evaluate = compiled([b, x], pt.log1p(pt.exp(x @ b.T)) + x[:, 0][:, None], n_given=1).given(B)
     blocks = [RNG.normal(size=(n, 3)) for n in range(1, 200)]

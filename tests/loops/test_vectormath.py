@@ -171,6 +171,42 @@ def test_a_function_common_to_both_branches_is_called_once():
     assert str(node.op).count("vector_softplus") == 1
 
 
+def count_of_sigmoids(function):
+    loops = [n.op.scalar_op for n in function.maker.fgraph.toposort() if hasattr(n.op, "scalar_op")]
+    parts = [n.op for loop in loops if hasattr(loop, "fgraph") for n in loop.fgraph.toposort()]
+    return sum("sigmoid" in str(op) for op in [*loops, *parts] if not hasattr(op, "fgraph"))
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "number"), [(0.0, 1), (pt.sigmoid(pt.vector("x")), 2)], ids=["nowhere", "too"]
+)
+def test_a_function_within_both_branches_is_called_once_unless_it_is_needed_elsewhere(
+    elsewhere, number
+):
+    x = pt.vector("x") if number == 1 else elsewhere.owner.inputs[0]
+    w, c, bad = pt.vector("w"), pt.vector("c", dtype="bool"), pt.vector("bad", dtype="bool")
+    left = pt.switch(bad, 0.0, w * pt.sigmoid(-x))
+    right = pt.switch(bad, 0.0, -w * pt.sigmoid(x) * (1 - pt.sigmoid(x)))
+    graphs = [pt.switch(c, left, right), pt.switch(c, pt.sigmoid(-x), 1.0) + elsewhere]
+    inputs = [x, w, c, bad]
+    function = pytensor.function(inputs, graphs, mode=loop_mode())
+    assert count_of_sigmoids(function) == number
+    values = [*(5 * RNG.normal(size=(2, 100))), *(RNG.random((2, 100)) < 0.5)]
+    theirs = pytensor.function(inputs, graphs, mode=get_mode("FAST_COMPILE"))(*values)
+    np.testing.assert_allclose(function(*values), theirs, rtol=1e-12, atol=1e-15)
+
+
+def test_a_function_needed_in_the_other_branch_stays():
+    """There the condition is false, and the argument another."""
+    x, c = pt.vector("x"), pt.vector("c", dtype="bool")
+    graphs = [pt.switch(c, pt.exp(x), pt.exp(-x)), pt.switch(c, 0.0, pt.exp(x))]
+    values, mask = RNG.normal(size=100), RNG.random(100) < 0.5
+    found = pytensor.function([x, c], graphs, mode=loop_mode())(values, mask)
+    expected = np.where(mask, np.exp(values), [np.exp(-values), np.exp(values)])
+    expected[1, mask] = 0.0
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
 @pytest.mark.parametrize("where", [1.0, 0.0], ids=["above", "below"])
 def test_no_sigmoid_is_evaluated_to_know_that_it_is_between_zero_and_one(where):
     x = pt.vector("x")

@@ -501,7 +501,6 @@ def test_after_a_failure_twice_as_many_nodes_follow_and_their_gradients_are_fini
         np.testing.assert_allclose(found.whiten(expected), 0.0, atol=0.3)
 
 
-<<<<<<< HEAD
 def beside_others(sd) -> pm.Model:
     """Return two binary rows of each unit, and effects of forty groups, whose scale may be free."""
     rng, unit = np.random.default_rng(1), np.repeat(np.arange(400), 2)
@@ -520,7 +519,8 @@ def test_more_nodes_do_not_help_where_the_scale_of_others_goes_to_zero(sd, degre
     sample = _Sample.of(read(beside_others(sd), "own"), key=1)
     end = sample.single.highest(Rule(degree), sample.start)
     assert sample.is_as_by_many(_Nodes(Rule(degree)), end) == alike
-=======
+
+
 def test_equal_units_are_evaluated_once_where_nodes_are_placed():
     """Counts of 2,000 levels with one row each, of which some sixty are distinct."""
     y = np.random.default_rng(7).poisson(np.exp(np.random.default_rng(8).normal(1.5, 0.9, 2_000)))
@@ -533,4 +533,3 @@ def test_equal_units_are_evaluated_once_where_nodes_are_placed():
     assert len(group.rows) == len(np.unique(y))
     assert group.weights.sum() == 2_000
     np.testing.assert_array_equal(group.weights, group.rows.case_weights)
->>>>>>> f15bd4de1b87ccb9120b4e5217307885702f3a39

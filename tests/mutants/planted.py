@@ -720,7 +720,8 @@ PLANTED = [
     ),
     *plant(
         "loops/fused_loops.py",
-        ("values = known.copy()", "values = known"),
+        ("values = given.copy()", "values = given"),
+        ("of_both = of_rows & given", "of_both = of_rows | given"),
     ),
     *plant(
         "loops/taken_apart.py",
@@ -952,9 +953,10 @@ PLANTED = [
     ),
     *plant(
         "loops/segments.py",
-        ("found is None or output", "output"),
+        ("not found.are_long or ", ""),
         ("if x.shape[:-1] != expected", "if x.size == 0"),
         ("kinds.count(_OF_SEGMENTS) < _WORTH_IT", "not kinds"),
+        ("sums.type.ndim - 1 in axes", "True"),
     ),
     *plant(
         "reading/units/placement.py",
@@ -964,6 +966,7 @@ PLANTED = [
         ("gain >= 0.25 * foreseen", "gain >= -np.inf"),
         ("*root.solved_above(white), size", "*white, size"),
         ("whole[which] = part", "pass"),
+        ("if (doubtful := state.is_doubtful(self._widths(given))).any():", "if False:"),
     ),
     *plant(
         "sampling/units/centring.py",
@@ -1022,6 +1025,7 @@ PLANTED = [
     *plant(
         "loops/vectormath.py",
         ("(shifted if low else 0.0)", "0.0"),
+        ("if place != branch:", "if False:"),
     ),
     *plant(
         "exceptions.py",

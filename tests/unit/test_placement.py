@@ -98,7 +98,7 @@ def test_modes_and_curvatures_are_those_of_the_closed_form(rate):
     exact = modes(rate)
     curvature = N_ROWS * np.exp(rate + exact[:, 0]) + 2.0
     np.testing.assert_allclose(np.stack([z, other], axis=1), exact, atol=0.02)
-    # Of a place within a tenth of a width of the mode.
+    # Of a place within three tenths of a width of the mode.
     np.testing.assert_allclose(a**2, curvature, rtol=0.12)
     np.testing.assert_allclose(a * b, -1.0, rtol=1e-12)
     np.testing.assert_allclose(b**2 + c**2, 1.0, rtol=1e-12)
@@ -133,6 +133,28 @@ def test_a_loop_of_pytensor_is_the_same(mode):
     for rate in RATES:
         found = function(rate, *DATA.values())
         np.testing.assert_allclose(found, found_at(rate), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(("width", "number"), [(1.0, 0), (0.1, N_UNITS)], ids=["usual", "wider"])
+def test_units_are_looked_at_beyond_a_step_where_widths_are_much_larger_than_usual(width, number):
+    seen = []
+    own = surface().placement
+
+    def end(*given):
+        seen.append(len(given[0]))
+        return lambda *state: function(*given, *state)
+
+    functions = [
+        numpy_function(own.graphs.inputs, graph) for graph in (own.graphs.step, own.graphs.end)
+    ]
+    step, function = functions
+    factor = width * DATA["factor"]
+    data = [np.array(0.0), *(DATA | {"factor": factor}).values()]
+    values = dict(zip(INPUTS, data, strict=True))
+    given = [values[v] for v in (CENTRE, FACTOR, *surface().others)]
+    found = own.found(given, lambda *g: lambda *s: step(*g, *s), end)
+    assert sum(seen) == number
+    np.testing.assert_allclose(found, found_at(0.0, factor=factor), rtol=1e-9, atol=1e-11)
 
 
 def test_a_unit_without_a_density_keeps_its_place_and_usual_widths():

@@ -2,7 +2,7 @@
 
 Each unit takes steps of its own from the mode that it has at some theta in the middle of the
 posterior, with ``R R'`` the negative Hessian of its log-density h at the last place, until a step
-is a tenth of a width: a single one is enough near that theta.  A step is shortened where the
+is three tenths of a width: a single one is enough near that theta.  A step is shortened where the
 density gains much less by it than its curvature says.
 
 The operation has no gradient.  An integral does not depend on where its nodes are, but for their
@@ -42,10 +42,11 @@ from pymc_coresets.reading.known import without_views
 from pymc_coresets.reading.units.ragged import in_common_operations, without_filled
 from pymc_coresets.reading.units.varying import varying_terms
 
-#: Length of a step, in widths of the density, that is the last.
+#: Length of a step, in widths of the density, that is the last.  Where it ends, the mode is closer
+#: by about the square of that, and nodes around it as good.
 _SHORT = 0.3
-#: Widths at most so many times those in the middle of the posterior are right enough wherever they
-#: are found, and so are last steps of a width at most.
+#: Widths at most so many times those in the middle of the posterior are right enough, also at flat
+#: places, and so are last steps of a width at most.
 _WIDER = 1.5
 #: Least part of a step that is tried.
 _LEAST = 2.0**-14
@@ -488,8 +489,7 @@ class Placement(Op):
             which = _block_of(doubtful)
             own = self._part(given, which)
             few = _State.of([a[which] for a in state.flat], self.n_dims)
-            for whole, part in zip(found, end(*own)(*few.flat), strict=True):
-                whole[which] = part
+            _put(end(*own)(*few.flat), found, which)
         return found
 
     def _widths(self, given: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -513,9 +513,7 @@ class Placement(Op):
                 continue
             own = self._part(given, which)
             few = _State.of([a[which] for a in flat], self.n_dims)
-            left = self._stepped(few, own, step, most - number)
-            for whole, part in zip(flat, left.flat, strict=True):
-                whole[which] = part
+            _put(self._stepped(few, own, step, most - number).flat, flat, which)
             break
         return _State.of(flat, self.n_dims)
 
@@ -534,6 +532,14 @@ class Placement(Op):
             else:
                 found.append(value[draws] if more else value)
         return found
+
+
+def _put(
+    parts: Sequence[np.ndarray], arrays: Sequence[np.ndarray], which: tuple[np.ndarray, ...]
+) -> None:
+    """Put numbers of some draws and units, see `_block_of`, where they belong."""
+    for whole, part in zip(arrays, parts, strict=True):
+        whole[which] = part
 
 
 def _block_of(wanted: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -179,12 +179,14 @@ def _(op: Spread, node: Apply) -> TensorVariable | None:
 
 @repeated_segments.register
 def _(op: Spread, node: Apply) -> Segments | None:
-    return None if op.n_after else Segments(*node.inputs)
+    x, sizes = node.inputs
+    return None if op.n_after else Segments(x, sizes)
 
 
 @summed_segments.register
 def _(op: Collect, node: Apply) -> Segments | None:
-    return None if op.n_after else Segments(*node.inputs, op.are_long)
+    x, sizes = node.inputs
+    return None if op.n_after else Segments(x, sizes, op.are_long)
 
 
 @direct_call.register

@@ -53,7 +53,7 @@ def test_the_coreset_is_that_of_the_rows_in_memory(weight, exact):
         expected = build_coreset(regression(30), rows=in_chunks([N], weight), **options)
     assert_array_equal(found.indices, expected.indices)
     assert_allclose(found.weights, expected.weights, rtol=1e-9)
-    figures = ("radius", "mean sensitivity")
+    figures = ("radius", "mean sensitivity", "largest sensitivity")
     assert_allclose(*([c.history.attrs[f] for f in figures] for c in (found, expected)))
 
 

@@ -291,8 +291,6 @@ def test_a_folder_whose_name_only_begins_alike_is_the_users():
     assert caught[0].filename == path
 
 
-# -- What is said of a coreset: what limits it, and which rows it has. -----------------------------
-
 # -- What is said of a coreset, and what is not. ---------------------------------------------------
 
 FINE = Status.TOLERANCE_REACHED

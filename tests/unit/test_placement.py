@@ -98,7 +98,7 @@ def test_modes_and_curvatures_are_those_of_the_closed_form(rate):
     exact = modes(rate)
     curvature = N_ROWS * np.exp(rate + exact[:, 0]) + 2.0
     np.testing.assert_allclose(np.stack([z, other], axis=1), exact, atol=0.02)
-    # Of a place within three tenths of a width of the mode.
+    # Of a place within a tenth of a width of the mode.
     np.testing.assert_allclose(a**2, curvature, rtol=0.12)
     np.testing.assert_allclose(a * b, -1.0, rtol=1e-12)
     np.testing.assert_allclose(b**2 + c**2, 1.0, rtol=1e-12)

@@ -2,7 +2,7 @@
 
 Each unit takes steps of its own from the mode that it has at some theta in the middle of the
 posterior, with ``R R'`` the negative Hessian of its log-density h at the last place, until a step
-is three tenths of a width: a single one is enough near that theta.  A step is shortened where the
+is a tenth of a width: a single one is enough near that theta.  A step is shortened where the
 density gains much less by it than its curvature says.
 
 The operation has no gradient.  An integral does not depend on where its nodes are, but for their
@@ -42,9 +42,8 @@ from pymc_coresets.reading.known import without_views
 from pymc_coresets.reading.units.ragged import in_common_operations, without_filled
 from pymc_coresets.reading.units.varying import varying_terms
 
-#: Length of a step, in widths of the density, that is the last.  Where it ends, the mode is closer
-#: by about the square of that, and nodes around it as good.
-_SHORT = 0.3
+#: Length of a step, in widths of the density, that is the last.
+_SHORT = 0.1
 #: Widths at most so many times those in the middle of the posterior are right enough, also at flat
 #: places, and so are last steps of a width at most.
 _WIDER = 1.5
@@ -523,8 +522,9 @@ class Placement(Op):
         entries = {"units": units}
         for sizes, role in zip(others, self.roles, strict=True):
             if role.is_size:
-                chosen = np.isin(np.arange(len(sizes)), units)
-                entries["rows"] = np.flatnonzero(np.repeat(chosen, sizes))
+                lengths = sizes[units]  # a few of many units, again and again
+                ends, own_ends = np.cumsum(sizes)[units], np.cumsum(lengths)
+                entries["rows"] = np.arange(lengths.sum()) + np.repeat(ends - own_ends, lengths)
         found = [factor[units]]
         for value, role, more in zip(others, self.roles, self.batched, strict=True):
             if role.kind in entries:

@@ -495,7 +495,13 @@ def _on_request(options: Mapping[str, object], random_seed: int | None) -> str:
     """Return what `coreset_of` needs to build a coreset later."""
     gone = {"progressbar", "time_budget", "rows", "executor"}
     kept = {name: value for name, value in options.items() if name not in gone}
-    return json.dumps(kept | {"random_seed": random_seed}, default=float)
+    seed = 0 if random_seed is None else random_seed
+    return json.dumps(kept | {"random_seed": seed}, default=_plain)
+
+
+def _plain(value: np.generic) -> object:
+    """Return a number of NumPy's as one of Python's."""
+    return value.item()
 
 
 def _densities(loglik: LogLikelihood) -> Densities:
@@ -649,7 +655,7 @@ def coreset_of(
     full, groups = full_model(model), draws_tree(idata).children
     if GROUP not in groups and {_OPTIONS, _DENSITIES} <= idata.attrs.keys():
         options = json.loads(idata.attrs[_OPTIONS])
-        asked = {"random_seed": 0} | options | {"rows": rows, "executor": executor}
+        asked = options | {"rows": rows, "executor": executor}
         request = with_rows_inside(requested(full, **asked))
         _refuse_draws_of_another(request.model, groups)
         _refuse_other_densities(request, Densities.read(idata.attrs[_DENSITIES]))

@@ -18,7 +18,7 @@ from pymc_coresets.options import flag, generator, positive_number
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.rowlogp.of_model import RowsToRead, full_model
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
-from pymc_coresets.solving.solution import Solution
+from pymc_coresets.solving.solution import Solution, Status
 
 #: What an object has that is a `Method`.
 _MEMBERS: Mapping[str, Any] = {
@@ -169,7 +169,10 @@ def asked_method(
     if isinstance(method, tuple(known.values())):
         return method
     missing = [n for n, kind in _MEMBERS.items() if not isinstance(getattr(method, n, None), kind)]
-    if not others or isinstance(method, type) or len(missing) == len(_MEMBERS):
+    if isinstance(method, type):
+        name = method.__name__
+        raise InvalidOptionError(f"method={name}: call it, as in method={name}().")
+    if not others or len(missing) == len(_MEMBERS):
         raise InvalidOptionError(
             f"method={method!r} is unknown: use one of {list(known)!r}, or an object of its "
             "options such as ControlVariates()."
@@ -206,8 +209,12 @@ def required_solution(found: object, method: Method, size: int) -> Solution:
     """
     if not isinstance(found, Solution):
         what = f"a {type(found).__name__}, not a Solution"
-    elif found.weights.shape != (len(found.rows),):
-        what = f"weights of shape {found.weights.shape} for {len(found.rows)} rows"
+    elif not isinstance(found.status, Status):
+        what = f"the status {found.status!r}, not a Status"
+    elif np.shape(found.weights) != (len(found.rows),):
+        what = f"weights of shape {np.shape(found.weights)} for {len(found.rows)} rows"
+    elif not isinstance(found.weights, np.ndarray):
+        what = f"weights that are a {type(found.weights).__name__}, not an array"
     elif not (np.isfinite(found.weights) & (found.weights > 0)).all():
         what = "weights that are not positive and finite"
     elif len(found.rows) > size:

@@ -1,6 +1,7 @@
 """A column that changes its kind from piece to piece is refused, or read by value."""
 
 import re
+from decimal import Decimal
 from functools import partial
 
 import dask.dataframe as dd
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_coresets import CoresetError, InvalidOptionError, open_rows
+from pymc_coresets import CoresetError, InvalidDataError, InvalidOptionError, open_rows
 from tests.refusals import refused
 
 NUMBERS = ["f8", "f4", "i8", "i4", "u1", "?"]
@@ -153,3 +154,28 @@ def _frame(frames, number):
 def test_text_is_no_number():
     with refused(InvalidOptionError, "'x'", "text"):
         open_rows({"y": np.ones(2), "x": np.array(["a", "b"])}, weight="x")
+
+
+LISTS = {
+    "whole": (pa.int16(), [[1, 2], [3, 4], [5, 6], [7, 8]]),
+    "real": (pa.float32(), [[0.5, 2.0], [3.0, 4.0], [-1.0, 6.0], [7.0, 8.0]]),
+    "truth values": (pa.bool_(), [[True, False], [False, False], [True, True], [False, True]]),
+    "decimals": (pa.decimal128(9, 2), [[Decimal("1.25"), Decimal(n)] for n in (2, 4, 5, 7)]),
+}
+
+
+@pytest.mark.parametrize("third", ["whole", "without a number", "missing"])
+@pytest.mark.parametrize("kind", LISTS)
+def test_lists_of_numbers_are_read_unless_numbers_are_missing(kind, third):
+    """As Arrow shows them, from chunks and slices, too; a number missing inside is no zero."""
+    type_, lists = LISTS[kind]
+    own = {"whole": lists[2], "without a number": [None, lists[2][1]], "missing": None}[third]
+    x = pa.array([*lists[:2], own, lists[3]], pa.list_(type_, 2))
+    for column in (x.slice(1), pa.chunked_array([x.slice(1, 1), x.slice(2)])):
+        rows = open_rows(pa.table({"x": column}))
+        if third == "whole":
+            rows.check().require_usable()
+            np.testing.assert_array_equal(rows.head(9)["x"], np.array(lists[1:], float))
+        else:
+            with refused(InvalidDataError, "row 1", "'x'", topic="rows-and-files"):
+                rows.check().require_usable()

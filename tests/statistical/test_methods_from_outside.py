@@ -172,13 +172,29 @@ def test_the_object_need_not_be_a_dataclass(model):
             plain(draws_from=None, default_size=50),
             ("lacks draws_from, default_size", "'Adding a method'"),
         ),
-        (ByLength, ("method=", "'riemannian_pursuit'")),
+        (ByLength, ("method=ByLength()",)),
         (object(), ("method=", "'riemannian_pursuit'")),
     ],
 )
 def test_an_object_without_a_member_is_refused(model, method, facts):
     with refused(InvalidOptionError, facts):
         build_coreset(model, method=method, **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fact"),
+    [({"weights": [1.0] * 3}, "list"), ({"status": "done"}, "'done'")],
+    ids=["weights", "status"],
+)
+def test_what_a_method_returns_is_an_array_and_a_status(model, changes, fact):
+    def run(job: Job[Any]) -> Solution:
+        found = Uniform().run(job)
+        n = len(changes.get("weights", found.rows))
+        rows, weights = found.rows.take(slice(0, n)), found.weights[:n]
+        return replace(found, **({"rows": rows, "weights": weights} | changes))
+
+    with refused(InvalidOptionError, "method='uniform'", fact):
+        build_coreset(model, method=plain(run=run), size=3, **QUIET)
 
 
 def test_a_tolerance_needs_a_field(model):

@@ -59,7 +59,6 @@ _TO_REFINE = 240  #: Further draws, if it is smaller, for kernels around them.
 _FINITE = 0.5
 #: Share of the draws from the scales' split normal distribution, at first and later.
 _MOST_FIRST, _FEW_FIRST = 0.8, 0.1
-_WEIGHTLESS = 20.0  #: Nats below the largest weight from which a draw has none.
 #: Draws worth so many independent ones are enough where a decomposition takes long; and the number
 #: of its multiplications, all together, up to which there are more.
 _FEWEST, _OPERATIONS = 400, 1.5e11

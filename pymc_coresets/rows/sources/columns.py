@@ -278,9 +278,24 @@ def _of_arrow(values: "pa.Array | pa.ChunkedArray", field: Field) -> Column:
         array = _in_one(encoded.unify_dictionaries())
         codes = pc.fill_null(array.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
         return Column(field, codes, missing, array.dictionary.to_pylist())
-    if pa.types.is_decimal(values.type):
-        values = values.cast(pa.float64())
-    return Column(field, _numbers_of(_in_one(values), field), missing)
+    array = _in_one(values)
+    if not field.shape:
+        return Column(field, _numbers_of(array, field.dtype), missing)
+    inside = _without_null_lists(array, field).flatten()
+    if inside.null_count:  # a list that lacks a number is missing
+        lacks = np.asarray(inside.is_null()).reshape(-1, *field.shape).any(axis=1)
+        missing = np.union1d(missing, np.flatnonzero(lacks))
+    return Column(field, _numbers_of(inside, field.dtype).reshape(-1, *field.shape), missing)
+
+
+def _without_null_lists(array: "pa.Array", field: Field) -> "pa.Array":
+    """Return lists of nothing for those that are null, as the values under these may be absent."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if not array.null_count:
+        return array
+    empty = [None] * field.shape[0]
+    return pa.array([empty if one is None else one for one in array.to_pylist()], array.type)
 
 
 def _in_one(values: "pa.ChunkedArray") -> "pa.Array":
@@ -290,21 +305,17 @@ def _in_one(values: "pa.ChunkedArray") -> "pa.Array":
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
 
-def _numbers_of(array: "pa.Array", field: Field) -> np.ndarray:
+def _numbers_of(array: "pa.Array", dtype: np.dtype) -> np.ndarray:
+    """Return numbers, zero where they are null."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
-    if field.shape:
-        if array.null_count:  # the values under a null may be absent
-            zeros = pa.scalar([0] * field.shape[0], array.type)
-            array = pa.array(array.to_pylist(), array.type)
-            array = pc.if_else(array.is_valid(), array, zeros)
-        return _numbers_of(array.flatten(), Field(field.dtype)).reshape(-1, *field.shape)
+    array = array.cast(pa.from_numpy_dtype(dtype))  # decimals
     if array.null_count:
         array = pc.fill_null(array, pa.scalar(0).cast(array.type))
     if pa.types.is_boolean(array.type) or not len(array):
-        return np.asarray(array.to_numpy(zero_copy_only=False), field.dtype)
-    numbers: np.ndarray = np.frombuffer(array.buffers()[1], field.dtype)  # may be writeable
+        return np.asarray(array.to_numpy(zero_copy_only=False), dtype)
+    numbers: np.ndarray = np.frombuffer(array.buffers()[1], dtype)  # may be writeable
     return numbers[array.offset : array.offset + len(array)]
 
 

@@ -222,14 +222,16 @@ def drawn():
         own = pm.Normal("own", 0, pm.HalfNormal("sd_own", 1), shape=40)
         eta = pm.Deterministic("eta", own[STUDENT])
         pm.Normal("y", eta, pm.HalfNormal("s", 2), observed=pm.Data("outcomes", CROSSED))
-    options = {"random_seed": 1, "progressbar": False, "tolerance": np.float32(0.02)}
-    return model, pmc.sample(model, draws=50, chains=2, **options)
+    of_numpy = {"tolerance": np.float32(0.02), "collapse": np.True_}
+    options = {"random_seed": np.random.default_rng(1), "progressbar": False}
+    return model, pmc.sample(model, draws=50, chains=2, **options, **of_numpy)
 
 
 @pytest.mark.filterwarnings("ignore:240 observations for 42 free:pymc_coresets.CoresetWarning")
 def test_variables_along_few_rows_are_drawn_later_as_it_is_said(drawn):
     model, idata = drawn
-    coreset = pmc.coreset_of(idata, model)
+    coreset, again = pmc.coreset_of(idata, model), pmc.coreset_of(idata, model)
+    assert_allclose(coreset.weights, again.weights)  # though the generator has no seed
     found = coreset.predict(idata, var_names=["eta"], kind="draws")["posterior_predictive"]["eta"]
     assert_allclose(found, idata["posterior"]["own"].to_numpy()[..., STUDENT])
 

@@ -15,7 +15,7 @@ draws of theta.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from pymc_coresets.numerics import as_slice, rows_at_once
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.integral import not_derived
+from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.reading.units.observations_of_units import UnitModel, as_units
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.functions import Functions
@@ -131,7 +132,7 @@ class Conditionals:
 
     def _of_piece(self, piece: tuple[Rows, np.ndarray, np.random.Generator]) -> LocalDraws:
         rows, kinds, rng = piece
-        if self._values is not None:
+        if self._factor.values:
             return LocalDraws(self._enumerated(rows, rng), np.ones(len(rows), dtype=bool))
         if not self._by_tables:
             return self._by_proposals(rows, rng)
@@ -141,7 +142,7 @@ class Conditionals:
     @property
     def _by_tables(self) -> bool:
         """Whether each unit has one continuous variable, with nodes around one mode."""
-        return self._values is None and self.n_dims == 1 and self._n_modes == 1
+        return not self._factor.values and self.n_dims == 1 and self._n_modes == 1
 
     @property
     def n_dims(self) -> int:
@@ -167,12 +168,6 @@ class Conditionals:
     @property
     def _source(self) -> UnitModel:
         return as_units(self.loglik.observations).source
-
-    @property
-    def _values(self) -> np.ndarray | None:
-        """All combinations of values of discrete variables, (n_values, q)."""
-        values = self._factor.values
-        return np.array(list(product(*values)), dtype=float) if values else None
 
     # -- densities -----------------------------------------------------------------------------
 
@@ -200,8 +195,8 @@ class Conditionals:
 
     def _enumerated(self, rows: Rows, rng: np.random.Generator) -> np.ndarray:
         """Draw discrete variables in proportion to the densities of all their values."""
-        assert self._values is not None
-        every, values = self._values, self._values[:, None]
+        every = Nodes.of_values(self._factor.values).points
+        values = every[:, None]
         found = np.empty((self.draws.n_draws, len(rows), self.n_dims))
         if not self._source.density.has_common_values:
             values = np.broadcast_to(values, (len(every), len(rows), self.n_dims))

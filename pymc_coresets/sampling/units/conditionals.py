@@ -33,7 +33,7 @@ from pymc_coresets.rows.memory import in_threads, numbered_units
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.units.chains import LocalChains
 from pymc_coresets.sampling.units.frames import Frames
-from pymc_coresets.sampling.units.histograms import Histograms, places_around
+from pymc_coresets.sampling.units.histograms import NO_HISTOGRAMS, Histograms, places_around
 from pymc_coresets.sampling.units.log_linear import (
     are_resolved,
     places_for,
@@ -280,7 +280,7 @@ class Conditionals:
         """
         every, left = np.arange(self.draws.n_draws), np.arange(len(rows))
         frames, regressed = self._frames(rows)
-        histograms = self._histograms(rows, frames) if self.n_dims == 1 else None
+        histograms = self._histograms(rows, frames) if self.n_dims == 1 else NO_HISTOGRAMS
         found = LocalDraws(np.empty((len(every), len(rows), self.n_dims)), np.ones(len(rows), bool))
         for n_proposals in _PROPOSALS:
             own = rows.take(left)
@@ -292,7 +292,7 @@ class Conditionals:
             # What chains of some draws have found beside the mode, all draws are to reach.
             left, regressed = left[some], np.zeros(len(some), dtype=bool)
             frames = frames.take(every, some).widened(chains.values[:, :, some])
-            histograms = None if histograms is None else histograms.take(some)
+            histograms = histograms.take(some)
         return found
 
     def _chains(
@@ -300,7 +300,7 @@ class Conditionals:
         rows: Rows,
         frames: Frames,
         regressed: np.ndarray,
-        histograms: Histograms | None,
+        histograms: Histograms,
         most: int,
         rng: np.random.Generator,
     ) -> LocalChains:
@@ -310,7 +310,7 @@ class Conditionals:
         left, n_proposals, done = np.arange(n_units), _FIRST, 0
         while left.size and done < most:
             some, weights = rows.take(left), []
-            own = None if histograms is None else histograms.take(left)
+            own = histograms.take(left)
             for which in self._blocks(some, np.arange(n_draws), n_proposals):
                 proposed = frames.take(which, left).proposed(n_proposals, rng, own)
                 logs = self._log_densities(some, which)(proposed.values)

@@ -59,11 +59,8 @@ class Shifts(NamedTuple):
         return x + a * self.by, 0.0
 
 
-class _Statistics(NamedTuple):
-    """Statistics of one kind of each column, (n_chains, n_draws, n_columns), and their moves."""
-
-    values: Floats
-    move: Callable[[np.ndarray], Change]  # of some columns
+#: Statistics of one kind of each column, (n_chains, n_draws, n_columns), and the moves of columns.
+type _Statistics = tuple[Floats, Callable[[np.ndarray], Change]]
 
 
 def deviation_of_units(
@@ -127,16 +124,16 @@ def deviation_of_units(
     (False, 'z')
     """
     every, of_column = np.arange(len(names))[together], np.array(variables)
-    groups = {str(name): every[of_column[every] == name] for name in variables}
-    found: list[tuple[float, str, np.ndarray, _Statistics]] = []
+    groups = {str(name): every[of_column[every] == name] for name in dict.fromkeys(variables)}
+    found: list[tuple[float, str, np.ndarray, Callable[[np.ndarray], Change]]] = []
     n_kinds = df = 0
-    for each in chain(_of_columns(z, scores), [_given_others(z, scores, given)]):
-        sizes, df = _sizes(each.values)
-        found += [(float(size), names[j], np.array([j]), each) for j, size in enumerate(sizes)]
+    for values, move in chain(_of_columns(z, scores), [_given_others(z, scores, given)]):
+        sizes, df = _sizes(values)
+        found += [(float(size), names[j], np.array([j]), move) for j, size in enumerate(sizes)]
         for name, columns in groups.items():
             if columns.size:
-                [size], _ = _sizes(each.values[:, :, columns].mean(axis=2, keepdims=True))
-                found.append((float(size), name, columns, each))
+                [size], _ = _sizes(values[:, :, columns].mean(axis=2, keepdims=True))
+                found.append((float(size), name, columns, move))
         n_kinds += 1
     n_statistics = n_kinds * (max(n_all, len(names)) + len(groups))
     limit = float(stats.t.isf(FALSE_ALARMS / 2 / n_statistics, df))
@@ -144,14 +141,14 @@ def deviation_of_units(
     size, where, _, _ = found[0]
     if size <= limit:
         return Deviation(size, limit, where)
-    for size, where, columns, each in found[:_TRIED]:
+    for size, where, columns, move in found[:_TRIED]:
         own: Floats = z[:, :, columns]
         middle = np.median(own, axis=(0, 1))
 
         def of_own(x: Floats, columns: np.ndarray = columns) -> Floats:
             return log_density(columns, x)
 
-        if size > limit and size_by_values(own, middle, of_own, each.move(columns)) > _CONFIRMED:
+        if size > limit and size_by_values(own, middle, of_own, move(columns)) > _CONFIRMED:
             return Deviation(size, limit, where)
     return Deviation(0.0, limit)
 
@@ -170,7 +167,7 @@ def sizes_of_columns(z: Floats, scores: Floats) -> Floats:
     >>> sizes_of_columns(z, -z).round(-1)
     array([ 0., 50.])
     """
-    sizes: list[Floats] = [_sizes(each.values)[0] for each in _of_columns(z, scores)]
+    sizes: list[Floats] = [_sizes(values)[0] for values, _ in _of_columns(z, scores)]
     return np.stack(sizes).max(axis=0)
 
 
@@ -200,11 +197,11 @@ def _of_columns(z: Floats, scores: Floats) -> Iterator[_Statistics]:
     def width(columns: np.ndarray) -> Stretch:
         return Stretch(len(columns))
 
-    yield _Statistics(g, shift)
-    yield _Statistics(t * g + 1.0, width)
+    yield g, shift
+    yield t * g + 1.0, width
     beyond = np.tanh((np.abs(t) - 1.5) / 0.3)
     steps = np.sign(t) * (beyond + np.tanh(5.0))
-    yield _Statistics(steps * g + (1 - np.square(beyond)) / 0.3, width)
+    yield steps * g + (1 - np.square(beyond)) / 0.3, width
 
 
 def _given_others(z: Floats, scores: Floats, given: Floats) -> _Statistics:
@@ -217,7 +214,7 @@ def _given_others(z: Floats, scores: Floats, given: Floats) -> _Statistics:
     def together(columns: np.ndarray) -> Shifts:
         return Shifts((along * scales)[:, :, columns].reshape(-1, len(columns)))
 
-    return _Statistics(along * (scores * scales), together)
+    return along * (scores * scales), together
 
 
 def deviation_of_values(

@@ -44,7 +44,7 @@ _KINDS: dict[str, type[Any]] = {
     )
 }
 #: Fields that are functions or graphs; and what is found out again.
-_OF_A_MODEL, _FOUND_AGAIN = ("prior", "coefficients", "interface"), ("layout",)
+_OF_A_MODEL, _FOUND_AGAIN = ("prior", "coefficients", "interface"), ("decomposed",)
 _OF_SPARSE = ("data", "indices", "indptr")
 
 

@@ -308,6 +308,18 @@ def compiled_on_disk(function: Callable[..., object]) -> Callable[..., Any]:
     return compiled
 
 
+def axes_of(op: Any, n_axes: int) -> list[int]:  # noqa: ANN401 - an Op with an axis
+    """Return the axes of an array that an operation works along: all of them if it names none.
+
+    Examples
+    --------
+    >>> axes_of(Sum(axis=-1), 2), axes_of(Sum(), 2)
+    ([1], [0, 1])
+    """
+    every = list(range(n_axes))
+    return every if op.axis is None else [every[axis] for axis in np.atleast_1d(op.axis)]
+
+
 def is_input(variable: Variable) -> bool:
     """Whether no operation computes a variable: it is an input, or data.
 

@@ -17,7 +17,7 @@ from pymc_coresets.diagnostics.importance import (
 )
 from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES, NOT_SOUGHT, SeenModes
 from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
-from pymc_coresets.diagnostics.posterior_draws import Shift
+from pymc_coresets.diagnostics.posterior_draws import NO_COPIES, Copies, Shift
 from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict, doubts_of_levels
 from pymc_coresets.display import as_html, as_text
 
@@ -506,10 +506,8 @@ tolerance, probes
         changes a standard deviation at most, by importance weights.
     n_sampled : int
         Number of draws of all chains.
-    copied : float
+    copies : Copies
         Share of the draws that equal an earlier one, but not the one before in their chain.
-    copied_where : str
-        Entry of a variable of whose draws that is the share; empty for whole draws.
     second_opinion : SecondOpinion or None
         The divergence by PyMC's own log-densities, if computed.
     modes, caveat
@@ -555,8 +553,7 @@ tolerance, probes
     mean_shift: Shift | None = None
     sd_shift: Shift | None = None
     n_sampled: int = 4_000
-    copied: float = 0.0
-    copied_where: str = ""
+    copies: Copies = NO_COPIES
     second_opinion: SecondOpinion | None = None
     subject: Literal["coreset", "approximation", "polynomial"] = "coreset"
     unreliable: str = ""
@@ -585,12 +582,13 @@ tolerance, probes
         return is_long and not self.rhat > RHAT_CONVERGED
 
     def _foreign(self) -> Iterator[Verdict]:
-        if self.copied > MOST_COPIED:
-            of = f" of {self.copied_where}" if self.copied_where else ""
+        copied, where = self.copies
+        if copied > MOST_COPIED:
+            of = f" of {where}" if where else ""
             yield Verdict.starting(
                 Level.UNUSABLE,
                 Reason.COPIED,
-                f"{self.copied:.0%} of the draws{of} are copies of others, so R-hat and effective "
+                f"{copied:.0%} of the draws{of} are copies of others, so R-hat and effective "
                 "sample sizes mean nothing. Pass the draws as the sampler returned them.",
             )
         yield from super()._foreign()

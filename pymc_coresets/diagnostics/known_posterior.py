@@ -50,7 +50,7 @@ class SeenModes:
     images : sequence of str
         Of which other mode each is an image; empty for all others.
     shares : sequence of float, optional
-        Of the draws, by the mode that they are next to.
+        Of the draws, by the mode that they are next to; empty if no draws are known.
     n_draws : int
         How many different draws these are.
     is_complete : bool
@@ -70,7 +70,7 @@ class SeenModes:
     mass: Sequence[float] = ()
     places: Sequence[str] = ()
     images: Sequence[str] = ()
-    shares: Sequence[float] | None = None
+    shares: Sequence[float] = ()
     n_draws: int = 0
     is_complete: bool = True
 
@@ -86,7 +86,7 @@ class SeenModes:
         Small ones only if together they hold more mass than independent draws miss by chance: of
         hundreds of modes, four hundred draws do not know all.
         """
-        if self.shares is None:
+        if not self.shares:
             return []
         mass = np.asarray(self.mass)
         missed = np.asarray(self.shares) < 0.1 * mass
@@ -107,7 +107,7 @@ class SeenModes:
             return "1, as the posterior is log-concave"
         found = f"{self.n_modes} from {self.n_starts} starts"
         found += "" if self.is_complete else " (perhaps not all)"
-        if self.n_modes == 1 or self.shares is None:
+        if self.n_modes == 1 or not self.shares:
             return found
         return f"{found}, {self.n_modes - len(self.unseen)} visited"
 
@@ -120,13 +120,13 @@ class SeenModes:
         KeyError, ValueError, TypeError
             If something is missing or malformed.
         """
-        shares = fields["shares"]
+        shares = fields["shares"] or ()  # None in files of earlier versions
         found = cls(
             n_starts=int(fields["n_starts"]),
             mass=tuple(map(float, fields["mass"])),
             places=tuple(map(str, fields["places"])),
             images=tuple(map(str, fields["images"])),
-            shares=None if shares is None else tuple(map(float, shares)),
+            shares=tuple(map(float, shares)),
             n_draws=int(fields["n_draws"]),
             is_complete=bool(fields["is_complete"]),
         )

@@ -161,6 +161,16 @@ class Shift:
     error: float
 
 
+class Copies(NamedTuple):
+    """Share of draws that equal earlier ones, and of which entry; empty for whole draws."""
+
+    share: float = 0.0
+    where: str = ""
+
+
+NO_COPIES = Copies()
+
+
 @dataclass(frozen=True, eq=False)
 class Chains:
     """The draws of a posterior by chains: how well these agree, and what weights change.
@@ -179,7 +189,7 @@ class Chains:
     --------
     >>> mu = xr.DataArray(np.random.default_rng(1).normal(size=(4, 500)), dims=("chain", "draw"))
     >>> found = Chains(xr.Dataset({"mu": mu}))
-    >>> found.ess_bulk > 1_000, found.n_divergences, found.copied
+    >>> found.ess_bulk > 1_000, found.n_divergences, found.copies.share
     (True, None, 0.0)
     """
 
@@ -274,7 +284,7 @@ class Chains:
         return ""
 
     @cached_property
-    def copies(self) -> "Copies":
+    def copies(self) -> Copies:
         """Share of the draws that equal an earlier one, but not the one before in their chain.
 
         Of all variables together, or of an entry of one of them if more of its draws do.  Those of
@@ -282,7 +292,7 @@ class Chains:
         """
         moved = np.zeros((self.n_chains, self.n_draws), dtype=bool)
         moved[:, 0] = True
-        hashes, found = [], [Copies(0.0)]
+        hashes, found = [], [NO_COPIES]
         for name, variable in self._judged.items():
             if variable.dtype.kind == "f" and self._is_free(name):
                 draws = _by_entry(variable)
@@ -298,11 +308,6 @@ class Chains:
             if is_new
         }
         return max(Copies(1.0 - len(distinct) / int(moved.sum())), *found, key=lambda c: c.share)
-
-    @property
-    def copied(self) -> float:
-        """The share of `copies`."""
-        return self.copies.share
 
     @property
     def n_divergences(self) -> int | None:
@@ -375,13 +380,6 @@ class Chains:
         return of_mean, of_sd
 
 
-class Copies(NamedTuple):
-    """Share of draws that equal earlier ones, and of which variable; empty for all together."""
-
-    share: float
-    where: str = ""
-
-
 def copies_among(draws: Floats, names: Sequence[str]) -> Copies:
     """Return the largest share of copies among the draws of an entry.
 
@@ -411,7 +409,7 @@ def copies_among(draws: Floats, names: Sequence[str]) -> Copies:
     """
     n_chains, n_draws, n_entries = draws.shape
     stays = np.zeros((n_chains, n_draws), dtype=bool)
-    found = [Copies(0.0)]
+    found = [NO_COPIES]
     for j in range(n_entries):
         own = draws[:, :, j]
         stays[:, 1:] = own[:, 1:] == own[:, :-1]

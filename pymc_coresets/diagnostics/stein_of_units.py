@@ -7,6 +7,7 @@ those of theta; and since ``f`` may depend on theta, they tell whether both belo
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -58,11 +59,8 @@ class Shifts(NamedTuple):
         return x + a * self.by, 0.0
 
 
-class _Statistics(NamedTuple):
-    """Statistics of one kind of each column, (n_chains, n_draws, n_columns), and their moves."""
-
-    values: Floats
-    move: Callable[[np.ndarray], Change]  # of some columns
+#: Statistics of one kind of each column, (n_chains, n_draws, n_columns), and the moves of columns.
+type _Statistics = tuple[Floats, Callable[[np.ndarray], Change]]
 
 
 def deviation_of_units(
@@ -72,7 +70,8 @@ def deviation_of_units(
     names: Sequence[str],
     log_density: OfColumns,
     *,
-    together: np.ndarray | None = None,
+    variables: Sequence[str],
+    together: np.ndarray | slice = slice(None),
     n_all: int = 0,
 ) -> Deviation:
     """Compare draws of many variables with their densities given others, by derivatives.
@@ -86,9 +85,11 @@ def deviation_of_units(
     given : ndarray of the same shape
         The same with z at a fixed value: a function of what is given alone.
     names : sequence of str
-        Of the columns: entries ``e[3]`` of variables.
+        Of the columns.
     log_density : callable
         See `OfColumns`.
+    variables : sequence of str
+        The variable of which each column is an entry.
     together : ndarray of bool, of shape (n_columns,), optional
         Of which columns means are taken: those that were not chosen for their draws; by default
         all.
@@ -117,22 +118,22 @@ def deviation_of_units(
     ...     mean = theta.reshape(-1, 1)
     ...     def log_density(columns, x):
     ...         return -np.square(x - mean).sum(axis=1) / 2
-    ...     return deviation_of_units(z, theta - z, theta + 0 * z, names, log_density)
+    ...     return deviation_of_units(z, theta - z, theta + 0 * z, names, log_density,
+    ...                               variables=["z"] * 9)
     >>> deviation_of(theta + e).is_noticeable, deviation_of(theta[:, ::-1] + e).where
     (False, 'z')
     """
-    variables = np.array([name.partition("[")[0] for name in names])
-    of_any: np.ndarray = np.ones(len(names), dtype=bool) if together is None else together
-    groups = {str(name): np.flatnonzero(of_any & (variables == name)) for name in variables}
-    found: list[tuple[float, str, np.ndarray, _Statistics]] = []
+    every, of_column = np.arange(len(names))[together], np.array(variables)
+    groups = {str(name): every[of_column[every] == name] for name in dict.fromkeys(variables)}
+    found: list[tuple[float, str, np.ndarray, Callable[[np.ndarray], Change]]] = []
     n_kinds = df = 0
-    for each in _of_columns(z, scores, given):
-        sizes, df = _sizes(each.values)
-        found += [(float(size), names[j], np.array([j]), each) for j, size in enumerate(sizes)]
+    for values, move in chain(_of_columns(z, scores), [_given_others(z, scores, given)]):
+        sizes, df = _sizes(values)
+        found += [(float(size), names[j], np.array([j]), move) for j, size in enumerate(sizes)]
         for name, columns in groups.items():
             if columns.size:
-                [size], _ = _sizes(each.values[:, :, columns].mean(axis=2, keepdims=True))
-                found.append((float(size), name, columns, each))
+                [size], _ = _sizes(values[:, :, columns].mean(axis=2, keepdims=True))
+                found.append((float(size), name, columns, move))
         n_kinds += 1
     n_statistics = n_kinds * (max(n_all, len(names)) + len(groups))
     limit = float(stats.t.isf(FALSE_ALARMS / 2 / n_statistics, df))
@@ -140,14 +141,14 @@ def deviation_of_units(
     size, where, _, _ = found[0]
     if size <= limit:
         return Deviation(size, limit, where)
-    for size, where, columns, each in found[:_TRIED]:
+    for size, where, columns, move in found[:_TRIED]:
         own: Floats = z[:, :, columns]
         middle = np.median(own, axis=(0, 1))
 
         def of_own(x: Floats, columns: np.ndarray = columns) -> Floats:
             return log_density(columns, x)
 
-        if size > limit and size_by_values(own, middle, of_own, each.move(columns)) > _CONFIRMED:
+        if size > limit and size_by_values(own, middle, of_own, move(columns)) > _CONFIRMED:
             return Deviation(size, limit, where)
     return Deviation(0.0, limit)
 
@@ -166,7 +167,7 @@ def sizes_of_columns(z: Floats, scores: Floats) -> Floats:
     >>> sizes_of_columns(z, -z).round(-1)
     array([ 0., 50.])
     """
-    sizes: list[Floats] = [_sizes(each.values)[0] for each in _of_columns(z, scores)]
+    sizes: list[Floats] = [_sizes(values)[0] for values, _ in _of_columns(z, scores)]
     return np.stack(sizes).max(axis=0)
 
 
@@ -177,13 +178,18 @@ def _sizes(values: Floats) -> tuple[Floats, int]:
     return np.maximum(np.abs(sizes) - tolerated, 0.0), df
 
 
-def _of_columns(z: Floats, scores: Floats, given: Floats | None = None) -> Iterator[_Statistics]:
-    """Yield the statistics of all columns, kind by kind; without `given`, those of z alone."""
-    middle = np.median(z, axis=(0, 1))
+def _scales(z: Floats) -> Floats:
+    """Return the width of the middle of each column; one for constants."""
     low, high = np.quantile(z, (0.16, 0.84), axis=(0, 1))
     scales = np.where(high > low, (high - low) / 2, z.std(axis=(0, 1)))
-    scales = np.where(scales > 0, scales, 1.0)
-    t, g = (z - middle) / scales, scores * scales
+    found: Floats = np.where(scales > 0, scales, 1.0)
+    return found
+
+
+def _of_columns(z: Floats, scores: Floats) -> Iterator[_Statistics]:
+    """Yield the statistics of all columns by their own values, kind by kind."""
+    scales = _scales(z)
+    t, g = (z - np.median(z, axis=(0, 1))) / scales, scores * scales
 
     def shift(columns: np.ndarray) -> Shifts:
         return Shifts(np.broadcast_to(scales[columns], (z.shape[0] * z.shape[1], len(columns))))
@@ -191,13 +197,16 @@ def _of_columns(z: Floats, scores: Floats, given: Floats | None = None) -> Itera
     def width(columns: np.ndarray) -> Stretch:
         return Stretch(len(columns))
 
-    yield _Statistics(g, shift)
-    yield _Statistics(t * g + 1.0, width)
+    yield g, shift
+    yield t * g + 1.0, width
     beyond = np.tanh((np.abs(t) - 1.5) / 0.3)
     steps = np.sign(t) * (beyond + np.tanh(5.0))
-    yield _Statistics(steps * g + (1 - np.square(beyond)) / 0.3, width)
-    if given is None:
-        return
+    yield steps * g + (1 - np.square(beyond)) / 0.3, width
+
+
+def _given_others(z: Floats, scores: Floats, given: Floats) -> _Statistics:
+    """Return the statistics of all columns that tell whether they go with other variables."""
+    scales = _scales(z)
     along = (given - given.mean(axis=(0, 1))) * scales
     spread = along.std(axis=(0, 1))
     along /= np.where(spread > 0, spread, 1.0)
@@ -205,10 +214,12 @@ def _of_columns(z: Floats, scores: Floats, given: Floats | None = None) -> Itera
     def together(columns: np.ndarray) -> Shifts:
         return Shifts((along * scales)[:, :, columns].reshape(-1, len(columns)))
 
-    yield _Statistics(along * g, together)
+    return along * (scores * scales), together
 
 
-def deviation_of_values(z: np.ndarray, probabilities: Floats, names: Sequence[str]) -> Deviation:
+def deviation_of_values(
+    z: np.ndarray, probabilities: Floats, names: Sequence[str], together: str
+) -> Deviation:
     """Compare draws of discrete variables with the probabilities of their values given others.
 
     Parameters
@@ -218,6 +229,8 @@ def deviation_of_values(z: np.ndarray, probabilities: Floats, names: Sequence[st
     probabilities : ndarray of shape (n_chains, n_draws, n_values, n_units)
     names : sequence of str
         Of the units.
+    together : str
+        What all units together are called.
 
     Notes
     -----
@@ -229,9 +242,9 @@ def deviation_of_values(z: np.ndarray, probabilities: Floats, names: Sequence[st
     --------
     >>> z = (np.random.default_rng(1).random((4, 500, 1)) < 0.3).astype(int)
     >>> p = np.broadcast_to([[0.7], [0.3]], (4, 500, 2, 1))
-    >>> deviation_of_values(z, p, ["z[0]"]).is_noticeable
+    >>> deviation_of_values(z, p, ["z[0]"], "z").is_noticeable
     False
-    >>> deviation_of_values(1 - z, p, ["z[0]"]).where
+    >>> deviation_of_values(1 - z, p, ["z[0]"], "z").where
     'z[0]'
     """
     n_draws, n_values = math.prod(z.shape[:2]), probabilities.shape[2]
@@ -241,10 +254,9 @@ def deviation_of_values(z: np.ndarray, probabilities: Floats, names: Sequence[st
         away = (z == value) - p
         variances = (p * (1 - p)).sum(axis=(0, 1)) / n_draws**2
         sums = away.sum(axis=2, keepdims=True)
-        name = names[0].partition("[")[0]
         for own, variance, where in (
             (away, variances, names),
-            (sums, np.array([variances.sum()]), [name]),
+            (sums, np.array([variances.sum()]), [together]),
         ):
             by_batches, df = standard_errors_from_zero(own)
             with np.errstate(divide="ignore", invalid="ignore"):

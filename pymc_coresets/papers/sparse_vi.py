@@ -154,12 +154,12 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
 
     def _descend[D](self, measure: Measure[D], coreset: Selection) -> Selection:
         """Projected gradient steps for the weights of the rows."""
-        adam = _Adam(np.zeros_like(coreset.weights), np.zeros_like(coreset.weights))
+        means = np.zeros((2, len(coreset.weights)))
         for t in range(1, self.n_steps + 1):
             measured = self.measured(measure, coreset)
             gradient = measured.gradient
             if self.adam:
-                gradient, adam = adam.after(gradient, t)
+                gradient = adam_direction(gradient, means, t)
             weights = self._moved(measured.weights, gradient, measured.vectors, t)
             coreset = Selection(rows=coreset.rows, weights=weights)
         return coreset
@@ -181,18 +181,14 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         return np.maximum(weights + length * direction, 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class _Adam:
-    """Running means of gradients and of their squares (Kingma and Ba 2015, Algorithm 1)."""
+def adam_direction(gradient: Vector, means: Vector, t: int) -> Vector:
+    """Return a direction with entries of about 1 (Kingma and Ba 2015, Algorithm 1).
 
-    mean: Vector
-    square: Vector
-
-    def after(self, gradient: Vector, t: int) -> tuple[Vector, "_Adam"]:
-        """Return a direction with entries of about 1, and the means for the next step."""
-        of_mean, of_square, tiny = 0.9, 0.999, 1e-8  # as the authors recommend
-        mean = of_mean * self.mean + (1 - of_mean) * gradient
-        square = of_square * self.square + (1 - of_square) * gradient**2
-        corrected = np.sqrt(square / (1 - of_square**t))
-        direction = mean / (1 - of_mean**t) / (corrected + tiny)
-        return direction, _Adam(mean, square)
+    The running means of gradients and of their squares, (2, n_rows), are moved in place.
+    """
+    betas, tiny = np.array([0.9, 0.999]), 1e-8  # as the authors recommend
+    means *= betas[:, None]
+    means += (1 - betas)[:, None] * [gradient, gradient**2]
+    mean, square = means / (1 - betas**t)[:, None]
+    direction: Vector = mean / (np.sqrt(square) + tiny)
+    return direction

@@ -153,9 +153,7 @@ def _other_axis(
 ) -> Iterator[InputAxes]:
     """Rows are independent along every axis except the one that the Op works along."""
     [x] = node.inputs
-    every = range(x.type.ndim)
-    own = every if op.axis is None else np.atleast_1d(op.axis) % x.type.ndim
-    if axis not in own:
+    if axis not in ops.axes_of(op, x.type.ndim):
         yield {0: axis}
 
 

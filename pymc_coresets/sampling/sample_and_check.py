@@ -280,13 +280,10 @@ def _checked(result: HasApproximatePosterior, idata: xr.DataTree, draws: int | N
     return found if own.modes is None else replace(found, modes=own.modes.seen_in(idata))
 
 
-def _with_units(found: Check, units: StoredUnits | None) -> Check:
+def _with_units(found: Check, units: StoredUnits) -> Check:
     """Add what is most wrong with draws of units' variables, if that is worse than others'."""
-    if units is None:
-        return found
-    if units.copies.share > found.copied:
-        share, where = units.copies
-        found = replace(found, copied=share, copied_where=where)
+    if units.copies.share > found.copies.share:
+        found = replace(found, copies=units.copies)
     probes, own = found.probes, units.deviation
     if units.constant and not probes.constant:
         probes = replace(probes, constant=units.constant)

@@ -837,7 +837,7 @@ PLANTED = [
         ("is_small = self.largest <= 0.4 and not", "is_small = not"),
         ("if self.probes.most > self.tolerance:", "if False:"),
         ("if self._misfit > probes.misfit_limit:", "if False:"),
-        ("if self.copied > MOST_COPIED:", "if False:"),
+        ("if copied > MOST_COPIED:", "if False:"),
         ("if self.pareto_khat >= KHAT_USELESS and not self.negligible", "if False"),
         ("yield from self._unconverged()", "yield from ()"),
         ("self.ess < MIN_ESS and not self.negligible:", "self.ess < MIN_ESS:"),

@@ -17,7 +17,7 @@ from pymc_coresets.rowlogp.verification_of_units import verify_units
 from pymc_coresets.sampling.units import stored_draws
 from pymc_coresets.sampling.units.conditionals import _COARSE, Conditionals
 from pymc_coresets.sampling.units.log_linear import places_for, probabilities, quantiles
-from pymc_coresets.sampling.units.stored_draws import judged_units
+from pymc_coresets.sampling.units.stored_draws import StoredUnits, judged_units
 from tests.models.units import nodes_at, read
 from tests.refusals import refused, warned
 
@@ -623,8 +623,10 @@ def test_a_unit_that_does_not_move_is_found():
 def test_draws_without_all_levels_are_not_compared():
     model, draws = normals()
     loglik = LogLikelihood(nodes_at(read(model, "z"), 3))
-    assert judged_units(loglik, dataset(mean=draws["mean"])) is None
-    assert judged_units(loglik, dataset(mean=draws["mean"], z=draws["z"][:, :, :2])) is None
+    assert judged_units(loglik, dataset(mean=draws["mean"])) == StoredUnits()
+    assert (
+        judged_units(loglik, dataset(mean=draws["mean"], z=draws["z"][:, :, :2])) == StoredUnits()
+    )
 
 
 def test_impossible_draws_are_off_by_infinitely_many_standard_errors():

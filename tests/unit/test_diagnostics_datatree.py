@@ -28,7 +28,7 @@ from pymc_coresets.diagnostics.evaluated_draws import (
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import MODE, NOT_SOUGHT
 from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
-from pymc_coresets.diagnostics.posterior_draws import Chains, Shift, thinned
+from pymc_coresets.diagnostics.posterior_draws import Chains, Copies, Shift, thinned
 from tests.refusals import refused, warned
 
 DIMS = ("chain", "draw")
@@ -373,10 +373,14 @@ def test_draws_without_chains_are_refused():
             "divergences",
             "Doubtful: NUTS reported 9 divergences in 4,000",
         ),
-        (replace(GOOD, copied=0.04), "tolerance", "Reliable:"),
-        (replace(GOOD, copied=0.25), "copied", "Not to be used: 25% of the draws are copies"),
+        (replace(GOOD, copies=Copies(0.04)), "tolerance", "Reliable:"),
         (
-            replace(GOOD, copied=0.25, copied_where="b[2]"),
+            replace(GOOD, copies=Copies(0.25)),
+            "copied",
+            "Not to be used: 25% of the draws are copies",
+        ),
+        (
+            replace(GOOD, copies=Copies(0.25, "b[2]")),
             "copied",
             "Not to be used: 25% of the draws of b[2] are copies",
         ),
@@ -590,7 +594,7 @@ def test_a_certificate_and_a_check_judge_alike():
 )
 def test_copies_are_draws_that_return(rng, change, copied):
     draws = change(rng.normal(size=(4, 1_000)))
-    assert Chains(xr.Dataset({"theta": (DIMS, draws)})).copied == pytest.approx(copied)
+    assert Chains(xr.Dataset({"theta": (DIMS, draws)})).copies.share == pytest.approx(copied)
 
 
 @pytest.mark.parametrize(

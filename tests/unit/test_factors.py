@@ -484,14 +484,14 @@ def test_factors_of_many_levels(nuts, tmp_path):
     assert coreset.verify(idata, draws=100).by_pymc < 0.02
     assert not nuts or idata.sample_stats["tree_depth"].mean() <= 4
     # Its draws are the same after a file, and as a copy: how precisions are decomposed comes along.
-    assert isinstance(coreset.proposal.around.layout, Arrowhead)
+    assert isinstance(coreset.proposal.around.decomposed.__self__, Arrowhead)
     coreset.to_netcdf(tmp_path / "coreset.nc")
     others = (
         Coreset.from_netcdf(tmp_path / "coreset.nc", model),
         pickle.loads(pickle.dumps(coreset)),
     )
     for other in others:
-        assert isinstance(other.proposal.around.layout, Arrowhead)
+        assert isinstance(other.proposal.around.decomposed.__self__, Arrowhead)
         x, y = (
             c.proposal.around.draw(20, rng=np.random.default_rng(1))[0] for c in (other, coreset)
         )

@@ -87,7 +87,7 @@ def test_joined_chains_have_as_many_draws_as_are_wanted_and_agree(drawn):
     found = Chains(as_dataset(joined))
     assert found.rhat <= 1.01
     assert found.ess_bulk > 1_000
-    assert found.copied == 0.0  # no draw is in the result twice
+    assert found.copies.share == 0.0  # no draw is in the result twice
 
 
 def test_the_agreement_is_that_of_arviz(drawn):

@@ -229,7 +229,7 @@ def test_draws_that_are_moved_far_beyond_the_density_say_nothing():
 # -- Draws of many variables given others, by Stein's identities: closed forms, jumps and limits. --
 
 SHAPE, N = (4, 500), 8
-NAMES = [f"z[{k}]" for k in range(N)]
+NAMES, VARIABLES = [f"z[{k}]" for k in range(N)], ["z"] * N
 
 
 def test_shifts_are_undone():
@@ -247,7 +247,7 @@ def uniform(z, **options):
     def log_density(_, x):
         return np.where((x > 0) & (x < 1), 0.0, -np.inf).sum(axis=1)
 
-    return deviation_of_units(z, 0 * z, 0 * z, NAMES, log_density, **options)
+    return deviation_of_units(z, 0 * z, 0 * z, NAMES, log_density, variables=VARIABLES, **options)
 
 
 def test_a_density_with_jumps_is_not_contradicted_by_its_derivatives():
@@ -261,7 +261,7 @@ def normal_stein_of_units(z, **options):
     def log_density(_, x):
         return -np.square(x).sum(axis=1) / 2
 
-    return deviation_of_units(z, -z, 0 * z, NAMES, log_density, **options)
+    return deviation_of_units(z, -z, 0 * z, NAMES, log_density, variables=VARIABLES, **options)
 
 
 def test_what_is_too_small_in_each_column_is_seen_in_all():
@@ -279,8 +279,8 @@ def test_values_that_are_rare_are_not_noticeable(seed):
     p = rng.choice([0.5, 1e-2, 1e-4, 1e-7], size=N) * rng.random((*SHAPE, 1))
     z = (rng.random((*SHAPE, N)) < p).astype(int)
     both = np.stack([1 - p, p], axis=2)
-    assert not deviation_of_values(z, both, NAMES).is_noticeable
-    assert deviation_of_values(1 - z, both, NAMES).is_noticeable
+    assert not deviation_of_values(z, both, NAMES, "z").is_noticeable
+    assert deviation_of_values(1 - z, both, NAMES, "z").is_noticeable
 
 
 # -- The largest shifts by importance weights, of normal draws whose answers are known. ------------

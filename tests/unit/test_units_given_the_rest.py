@@ -314,7 +314,7 @@ def test_masses_are_those_of_densities(places, histograms):
 
 
 def test_values_are_drawn_from_cells_by_their_mass(places, histograms):
-    z = histograms.some_replaced(np.full((40, 500, 2), 1e3), np.random.default_rng(1))
+    z = histograms.some_replaced(np.full((1, 40, 500, 2), 1e3), np.random.default_rng(1))
     assert abs(np.mean(z == 1e3) - 0.25) < 5 * np.sqrt(0.25 * 0.75 / z.size)
     for g in range(2):
         own, below = places[:, g], histograms.below[:, g]
@@ -335,9 +335,9 @@ def test_averages_over_draws_weigh_them_alike(places):
 
 def test_without_any_density_values_stay(places):
     found = Histograms.of_tables(places, np.full((2, *places.shape), -np.inf))
-    z = np.random.default_rng(2).normal(size=(3, 50, 2))
+    z = np.random.default_rng(2).normal(size=(1, 3, 50, 2))
     np.testing.assert_array_equal(found.some_replaced(z, np.random.default_rng(3)), z)
-    mixed = found.mixed(z, np.zeros_like(z))
+    mixed = found.mixed(z, np.zeros_like(z[0]))
     np.testing.assert_allclose(mixed, np.log(0.25))
 
 

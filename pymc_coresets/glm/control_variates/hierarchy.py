@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -15,7 +15,7 @@ from pymc_coresets.deadline import paced
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.control_variates.precisions import (
     Precisions,
-    layout_of,
+    decomposition_of,
     with_entries,
 )
 from pymc_coresets.glm.control_variates.sparse_derivatives import affine_derivatives
@@ -25,9 +25,9 @@ from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.sampling.factors.cholesky import (
     CholeskyFactor,
+    Decomposition,
     DenseFactor,
-    EachByItself,
-    Layout,
+    factor_of,
 )
 from pymc_coresets.sampling.maximisation.one_start import near_mode
 from pymc_coresets.sampling.normal import Mixture, Normal, heavy_tailed
@@ -328,8 +328,8 @@ class ConditionalGaussian:
         this; by default a few seconds' worth.
     metric : CholeskyFactor, optional
         Of the precision in the middle of the posterior, for NUTS.
-    layout : Layout, default EachByItself()
-        See `layout_of`.
+    decomposed : callable
+        Decomposes precisions: see `decomposition_of`; by default each by itself.
 
     Examples
     --------
@@ -352,7 +352,7 @@ class ConditionalGaussian:
     scales: OfScales
     n_operations: float = 2e10
     metric: CholeskyFactor | None = None
-    layout: Layout = field(default_factory=EachByItself)
+    decomposed: Decomposition = factor_of
 
     @classmethod
     def of(
@@ -457,7 +457,7 @@ class ConditionalGaussian:
             for highest, gradient, precision in self._expanded(scales):
                 count(1)
                 try:
-                    factor = self.layout.factor(precision)
+                    factor = self.decomposed(precision)
                     step = factor.solve(gradient)
                 except (LinAlgError, ValueError):  # not definite, or not finite
                     yield Normal(start, DenseFactor(np.eye(len(start)))), -np.inf
@@ -486,10 +486,10 @@ class ConditionalGaussian:
     @property
     def laid_out(self) -> Self:
         """The same, with how its precisions are decomposed, unless it is too far from the mode."""
-        if not isinstance(self.layout, EachByItself):
+        if self.decomposed is not factor_of:
             return self
         _, _, precision = next(self._expanded(self.scales.location[None]))
         try:
-            return replace(self, layout=layout_of(precision))
+            return replace(self, decomposed=decomposition_of(precision))
         except (LinAlgError, ValueError):
             return self

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from pymc_coresets.reading.quadratic import Curvature, as_dense
 from pymc_coresets.sampling.factors.arrowhead import Arrowhead
-from pymc_coresets.sampling.factors.cholesky import EachByItself, Layout, Ordering
+from pymc_coresets.sampling.factors.cholesky import Decomposition, Ordering, factor_of
 
 type Array = np.ndarray
 
@@ -221,7 +221,7 @@ def _keys(matrix: sparse.csr_array) -> Array:
     return found
 
 
-def layout_of(matrix: Curvature) -> Layout:
+def decomposition_of(matrix: Curvature) -> Decomposition:
     """Choose how matrices of a pattern are decomposed: by the fewest operations.
 
     Raises
@@ -230,9 +230,9 @@ def layout_of(matrix: Curvature) -> Layout:
         If this one is not positive definite, or not finite.
     """
     if isinstance(matrix, np.ndarray):
-        return EachByItself()
+        return factor_of
     by_order = Ordering.unknown(matrix).factor(matrix)
     for cut in Arrowhead.of(matrix):
         if cut.n_operations < by_order.n_operations:
-            return cut
-    return by_order.layout
+            return cut.factor
+    return by_order.layout.factor

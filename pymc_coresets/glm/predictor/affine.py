@@ -253,7 +253,7 @@ def _mapped(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
         case ops.CAReduce(scalar_op=ps.Add()):
             [x] = inputs
             assert isinstance(x, Affine)  # for it depends on coefficients
-            return _summed(x, range(len(x.shape)) if node.op.axis is None else node.op.axis)
+            return _summed(x, ops.axes_of(node.op, len(x.shape)))
         case ops.Dot() | ops.Blockwise(core_op=ops.Dot()):
             return _product(node, inputs, graph)
         case ops.SparseDot() | ops.StructuredDot():

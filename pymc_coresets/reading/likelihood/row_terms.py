@@ -331,9 +331,8 @@ def _axes_of_terms(node: Apply, axis: int, length: int) -> list[int]:
     shape = node.inputs[0].type.shape
     if len(shape) <= axis:
         return []
-    axes = range(len(shape)) if node.op.axis is None else [a % len(shape) for a in node.op.axis]
     longest = length or math.inf
-    possible = [a for a in axes if 1 < (shape[a] or 0) <= longest]
+    possible = [a for a in ops.axes_of(node.op, len(shape)) if 1 < (shape[a] or 0) <= longest]
     best = sorted(possible, key=lambda a: (shape[a] != length, a != axis))
     if axis > 0 and axis not in possible:
         best = [a for a in best if shape[a] == length]  # or it is another series

@@ -212,17 +212,16 @@ def integrated(
         With one mode, see `stretched`.
     """
     with compiling():
-        logs, resolved, tails = [], [], []
+        logs, resolved = [], []
         for around in placed(units, centre, factor, points[:, None, :], *moments):
             at_nodes = units.surface.at(around.columns) + around.log_share + log_weights[:, None]
-            logs.append(_where_known(at_nodes))
-            tails.append(_Tail.of(disconnected(at_nodes), points))
+            logs.append(at_nodes)
             # Widths that rounding does not resolve would give any value, and modes that are not
             # there: float64 has four digits more.
             for row, z in zip(around.root.entries, around.columns, strict=True):
                 resolved.append((row[-1] * abs(z) < 1e12).all(axis=0))
-        whole = pt.logsumexp(pt.concatenate(logs, axis=0), axis=0)
-        known = [tail.is_negligible(disconnected(whole)) for tail in tails]
+        whole = pt.logsumexp(pt.concatenate([*map(_where_known, logs)], axis=0), axis=0)
+        known = [_is_known(disconnected(own), points, disconnected(whole)) for own in logs]
         return checked_tensor(pt.switch(pt.all(resolved + known, axis=0), whole, -np.inf))
 
 
@@ -254,37 +253,29 @@ def _where_known(at_nodes: TensorVariable) -> TensorVariable:
     return checked_tensor(pt.switch(disconnected(at_nodes) < np.inf, at_nodes, -np.inf))
 
 
-class _Tail(NamedTuple):
-    """Graphs of what is known of each unit's density in the tail where it is +inf at a node.
+def _is_known(
+    at_nodes: TensorVariable, points: TensorVariable, whole: TensorVariable
+) -> TensorVariable:
+    """Return whether integrals `whole` are known, (n_units,), of densities that may be +inf.
 
-    That tail begins at half the distance of the nearest such node.  If the density is negligible
-    at the other nodes there, it is so at these, where it is infinite by rounding.  Otherwise the
-    integral is not known.
+    The tail of a density begins at half the distance of the nearest node where it is +inf.  If it
+    is negligible at the other nodes there, it is so at these, where it is infinite by rounding.
+    Otherwise the integral is not known.
 
     Parameters
     ----------
-    nearest : TensorVariable of shape (n_units,)
-        Squared standardised distance of that node; inf if there is none.
-    largest : TensorVariable of shape (n_units,)
-        The largest of the other log-densities in that tail; -inf if there are none.
+    at_nodes : TensorVariable of shape (n_nodes, n_units)
+        Log-densities.
+    points : TensorVariable of shape (n_nodes, q)
+        These nodes, standardised.
+    whole : TensorVariable of shape (n_units,)
     """
-
-    nearest: TensorVariable
-    largest: TensorVariable
-
-    @classmethod
-    def of(cls, at_nodes: TensorVariable, points: TensorVariable) -> "_Tail":
-        """Take log-densities at nodes, (n_nodes, n_units), and these nodes, (n_nodes, q)."""
-        square = pt.square(points).sum(axis=1)[:, None]
-        nearest = pt.where(pt.eq(at_nodes, np.inf), square, np.inf).min(axis=0)
-        is_other = (at_nodes < np.inf) & (square >= nearest / 4)
-        largest = pt.where(is_other, at_nodes, -np.inf).max(axis=0)
-        return cls(checked_tensor(nearest), checked_tensor(largest))
-
-    def is_negligible(self, whole: TensorVariable) -> TensorVariable:
-        """Return whether there is none, or it adds nothing to integrals, (n_units,)."""
-        is_small = (-np.inf < self.largest) & (self.largest < whole - _NEGLIGIBLE)
-        return checked_tensor(pt.eq(self.nearest, np.inf) | is_small)
+    square = pt.square(points).sum(axis=1)[:, None]
+    nearest = pt.where(pt.eq(at_nodes, np.inf), square, np.inf).min(axis=0)
+    is_other = (at_nodes < np.inf) & (square >= nearest / 4)
+    largest = pt.where(is_other, at_nodes, -np.inf).max(axis=0)
+    is_small = (-np.inf < largest) & (largest < whole - _NEGLIGIBLE)
+    return checked_tensor(pt.eq(nearest, np.inf) | is_small)
 
 
 def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -> TensorVariable:

@@ -1,9 +1,10 @@
 """Cholesky factors of dense and sparse matrices, and how those of one pattern are decomposed."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -67,17 +68,9 @@ class CholeskyFactor(ABC):
         return self.offset(rng.standard_normal((n_draws, self.n_dims)).T).T
 
 
-class Layout(Protocol):
-    """How matrices of one pattern are decomposed: what is found out about the pattern once."""
-
-    def factor(self, matrix: object) -> CholeskyFactor:
-        """Return the factor of a matrix of this pattern.
-
-        Raises
-        ------
-        LinAlgError, ValueError
-            If it is not positive definite, or not finite.
-        """
+#: How matrices of one pattern are decomposed: raises `LinAlgError` or `ValueError` if they are not
+#: positive definite, or not finite.
+type Decomposition = Callable[[Any], CholeskyFactor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,12 +307,6 @@ def factor_of(matrix: Curvature) -> DenseFactor | SparseFactor:
         return DenseFactor.of(matrix)
     rows = sparse.csr_array(matrix)
     return Ordering.unknown(rows).factor(rows)
-
-
-class EachByItself:
-    """The layout of dense matrices, or of a pattern of which nothing is known."""
-
-    factor = staticmethod(factor_of)
 
 
 def factor_near(matrix: Curvature) -> DenseFactor | SparseFactor:

@@ -162,25 +162,11 @@ class _Nodes:
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
-    """Some units, and how many each of them stands for."""
-
-    rows: Rows
-    weights: np.ndarray
-
-    def part(self, most: int) -> Self:
-        """Return at most as many of the units, which stand for all."""
-        some = np.arange(0, len(self.weights), -(-len(self.weights) // most))
-        share = self.weights[some].sum() / self.weights.sum()
-        return replace(self, rows=self.rows.take(some), weights=self.weights[some] / share)
-
-
-@dataclass(frozen=True, eq=False)
 class _Form:
     """Log-likelihoods of units by nodes around a number of modes, which are compiled once."""
 
     units: UnitModel
-    sample: _Group
+    sample: RowSample
 
     @cached_property
     def loglik(self) -> LogLikelihood:
@@ -258,7 +244,7 @@ class _Form:
         some = self.placed(x, _by_nodes_of(loglik, self.sample.rows))
         return CoresetSampler(loglik).posterior(some, self.sample.weights).density
 
-    def _placed_once(self, x: np.ndarray, group: _Group) -> Rows:
+    def _placed_once(self, x: np.ndarray, group: RowSample) -> Rows:
         """Return the units of a group as `placed` does, which several rules have in common."""
         known = self._placed.get(id(group))
         if known is None or not np.array_equal(known[1], x):
@@ -266,11 +252,11 @@ class _Form:
         return known[2]
 
     @cached_property
-    def _placed(self) -> dict[int, tuple[_Group, np.ndarray, Rows]]:
+    def _placed(self) -> dict[int, tuple[RowSample, np.ndarray, Rows]]:
         """Groups by their identity, where they were placed last, and their units there."""
         return {}
 
-    def sums(self, rule: Rule, around: Normal, group: _Group) -> np.ndarray:
+    def sums(self, rule: Rule, around: Normal, group: RowSample) -> np.ndarray:
         """Return the sum of the log-likelihoods of all units at draws of a wider posterior."""
         z = 1.5 * np.random.default_rng(0).standard_normal((len(around.location), 50))
         loglik = self.by_nodes(rule)
@@ -299,7 +285,7 @@ class _Form:
 class _Several(NamedTuple):
     """Units of several modes, of all units, by which nodes are judged besides; and where."""
 
-    group: _Group
+    group: RowSample
     x: np.ndarray
 
 
@@ -315,7 +301,7 @@ class _Sample:
     forms: dict[int, _Form]
     has_all: bool
     several: _Several | None = None
-    judges: tuple[_Group, ...] = ()
+    judges: tuple[RowSample, ...] = ()
 
     @classmethod
     def of(cls, units: UnitModel, key: int) -> Self:
@@ -324,9 +310,7 @@ class _Sample:
         # Enough to locate the middle of the posterior: units of about 20,000 rows.
         size = min(int(np.clip(20_000 / units.factor.n_unit_rows, 50, 1_000)), every.n_rows)
         subsample = every.source.subsample(size, key=key, distinct=True)
-        return cls(
-            _Form(units, _Group(subsample.rows, subsample.weights)), {}, size == every.n_rows
-        )
+        return cls(_Form(units, subsample), {}, size == every.n_rows)
 
     @property
     def start(self) -> np.ndarray:
@@ -439,7 +423,9 @@ class _Sample:
         """Return how many nodes each unit has."""
         return len(self.single.units.nodes(nodes.rule)) * nodes.n_modes
 
-    def _judge(self, around: Normal, group: _Group, enough: float) -> tuple[int, np.ndarray, float]:
+    def _judge(
+        self, around: Normal, group: RowSample, enough: float
+    ) -> tuple[int, np.ndarray, float]:
         """Return how many modes units of a group have, and sums by nodes of hardly an error.
 
         The last number is the standard deviation of that error, in nats.
@@ -457,7 +443,7 @@ class _Sample:
                 "fewer."
             )
         form, rule = self.form(number), rule_to_judge_by(n_dims)
-        part, first = group.part(_FOR_JUDGES), rules_to_judge_first_by(n_dims)
+        part, first = _part(group, _FOR_JUDGES), rules_to_judge_first_by(n_dims)
         if first and len(part.weights) < len(group.weights):
             exact = form.sums(rule, around, part)
             for fewer in first:
@@ -486,7 +472,7 @@ class _Sample:
         found, masses = np.flatnonzero(n_modes > 1), every.case_weights
         some = found[:: -(-len(found) // _MOST_OF_SEVERAL)]
         share = masses[some].sum() / masses[found].sum()
-        group = _Group(every.take(some), masses[some] / share)
+        group = RowSample(rows=every.take(some), weights=masses[some] / share)
         return replace(self, several=_Several(group, x))
 
     def completed(
@@ -539,11 +525,11 @@ class _Sample:
         form, sample = self.single, self.single.sample
         units = form.loglik.in_memory.all
         own = units.take(units.where(decisive.positions))
-        whole = with_rows(RowSample(rows=sample.rows, weights=sample.weights), own)
+        whole = with_rows(sample, own)
         others = np.flatnonzero(~np.isin(sample.rows.positions, own.positions))
-        common = _Group(sample.rows.take(others), sample.weights[others])
-        single = _Form(form.units, _Group(whole.rows, whole.weights))
-        judges = (common, _Group(own, own.case_weights))
+        common = RowSample(rows=sample.rows.take(others), weights=sample.weights[others])
+        single = _Form(form.units, whole)
+        judges = (common, RowSample(rows=own, weights=own.case_weights))
         return replace(self, single=single, forms={}, judges=judges)
 
     def _reach(self, x: np.ndarray) -> tuple[float, float]:
@@ -554,6 +540,13 @@ class _Sample:
         parts = single.modes.parts_of_nodes(point, single.sample.rows, nodes).max(axis=0)
         counts = nodes.points[parts > _NEGLIGIBLE, 0]
         return float(counts.min()), float(counts.max())
+
+
+def _part(group: RowSample, most: int) -> RowSample:
+    """Return at most as many of some units, which stand for all."""
+    some = np.arange(0, len(group.weights), -(-len(group.weights) // most))
+    share = group.weights[some].sum() / group.weights.sum()
+    return RowSample(rows=group.rows.take(some), weights=group.weights[some] / share)
 
 
 def _trimmed(nodes: _Nodes, lowest: float, highest: float) -> _Nodes:

@@ -15,7 +15,7 @@ draws of theta.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from pymc_coresets.numerics import as_slice, rows_at_once
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.integral import not_derived
+from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.reading.units.observations_of_units import UnitModel, as_units
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.functions import Functions
@@ -32,7 +33,7 @@ from pymc_coresets.rows.memory import in_threads, numbered_units
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.units.chains import LocalChains
 from pymc_coresets.sampling.units.frames import Frames
-from pymc_coresets.sampling.units.histograms import Histograms, places_around
+from pymc_coresets.sampling.units.histograms import NO_HISTOGRAMS, Histograms, places_around
 from pymc_coresets.sampling.units.log_linear import (
     are_resolved,
     places_for,
@@ -131,7 +132,7 @@ class Conditionals:
 
     def _of_piece(self, piece: tuple[Rows, np.ndarray, np.random.Generator]) -> LocalDraws:
         rows, kinds, rng = piece
-        if self._values is not None:
+        if self._factor.values:
             return LocalDraws(self._enumerated(rows, rng), np.ones(len(rows), dtype=bool))
         if not self._by_tables:
             return self._by_proposals(rows, rng)
@@ -141,7 +142,7 @@ class Conditionals:
     @property
     def _by_tables(self) -> bool:
         """Whether each unit has one continuous variable, with nodes around one mode."""
-        return self._values is None and self.n_dims == 1 and self._n_modes == 1
+        return not self._factor.values and self.n_dims == 1 and self._n_modes == 1
 
     @property
     def n_dims(self) -> int:
@@ -167,12 +168,6 @@ class Conditionals:
     @property
     def _source(self) -> UnitModel:
         return as_units(self.loglik.observations).source
-
-    @property
-    def _values(self) -> np.ndarray | None:
-        """All combinations of values of discrete variables, (n_values, q)."""
-        values = self._factor.values
-        return np.array(list(product(*values)), dtype=float) if values else None
 
     # -- densities -----------------------------------------------------------------------------
 
@@ -200,8 +195,8 @@ class Conditionals:
 
     def _enumerated(self, rows: Rows, rng: np.random.Generator) -> np.ndarray:
         """Draw discrete variables in proportion to the densities of all their values."""
-        assert self._values is not None
-        every, values = self._values, self._values[:, None]
+        every = Nodes.of_values(self._factor.values).points
+        values = every[:, None]
         found = np.empty((self.draws.n_draws, len(rows), self.n_dims))
         if not self._source.density.has_common_values:
             values = np.broadcast_to(values, (len(every), len(rows), self.n_dims))
@@ -285,7 +280,7 @@ class Conditionals:
         """
         every, left = np.arange(self.draws.n_draws), np.arange(len(rows))
         frames, regressed = self._frames(rows)
-        histograms = self._histograms(rows, frames) if self.n_dims == 1 else None
+        histograms = self._histograms(rows, frames) if self.n_dims == 1 else NO_HISTOGRAMS
         found = LocalDraws(np.empty((len(every), len(rows), self.n_dims)), np.ones(len(rows), bool))
         for n_proposals in _PROPOSALS:
             own = rows.take(left)
@@ -297,7 +292,7 @@ class Conditionals:
             # What chains of some draws have found beside the mode, all draws are to reach.
             left, regressed = left[some], np.zeros(len(some), dtype=bool)
             frames = frames.take(every, some).widened(chains.values[:, :, some])
-            histograms = None if histograms is None else histograms.take(some)
+            histograms = histograms.take(some)
         return found
 
     def _chains(
@@ -305,7 +300,7 @@ class Conditionals:
         rows: Rows,
         frames: Frames,
         regressed: np.ndarray,
-        histograms: Histograms | None,
+        histograms: Histograms,
         most: int,
         rng: np.random.Generator,
     ) -> LocalChains:
@@ -315,7 +310,7 @@ class Conditionals:
         left, n_proposals, done = np.arange(n_units), _FIRST, 0
         while left.size and done < most:
             some, weights = rows.take(left), []
-            own = None if histograms is None else histograms.take(left)
+            own = histograms.take(left)
             for which in self._blocks(some, np.arange(n_draws), n_proposals):
                 proposed = frames.take(which, left).proposed(n_proposals, rng, own)
                 logs = self._log_densities(some, which)(proposed.values)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_coresets.sampling.units.chains import LOG_PEAK, student, student_log_density
-from pymc_coresets.sampling.units.histograms import Histograms
+from pymc_coresets.sampling.units.histograms import NO_HISTOGRAMS, Histograms
 
 #: By how many widths a place or a width may be off, for proposals that are worth their while.
 _OFF = 0.3
@@ -120,7 +120,7 @@ class Frames:
         )
 
     def proposed(
-        self, n_proposals: int, rng: np.random.Generator, histograms: Histograms | None = None
+        self, n_proposals: int, rng: np.random.Generator, histograms: Histograms = NO_HISTOGRAMS
     ) -> LocalProposals:
         """Draw from t distributions along the axes, around any of the modes.
 
@@ -140,15 +140,12 @@ class Frames:
             log_density = student_log_density(x) - self._log_volume(0)
             return LocalProposals(z, log_density + (height + constant))
         z = self._standardised_to(x, rng.integers(n_modes, size=x.shape[1:]))
-        if histograms is not None:
-            z = histograms.some_replaced(z[0], rng)[None]
+        z = histograms.some_replaced(z, rng)
         each = [
             student_log_density(self._standardised(z, m)) - self._log_volume(m)
             for m in range(n_modes)
         ]
-        log_density = np.logaddexp.reduce(each) + constant
-        if histograms is not None:
-            log_density = histograms.mixed(z[0], log_density)
+        log_density = histograms.mixed(z, np.logaddexp.reduce(each) + constant)
         return LocalProposals(z, log_density + height)
 
     def _log_volume(self, mode: int) -> np.ndarray:

@@ -39,6 +39,8 @@ def places_around(middle: np.ndarray, width: np.ndarray) -> np.ndarray:
 class Histograms:
     """Densities that are constant in each of the cells between places, of many units.
 
+    `NO_HISTOGRAMS` have no places: with these, all draws are others.
+
     Parameters
     ----------
     places : ndarray of shape (n_places, n_units)
@@ -85,11 +87,15 @@ class Histograms:
 
     def take(self, units: np.ndarray) -> "Histograms":
         """Return those of some units."""
+        if not len(self.places):
+            return self
         return Histograms(*(a.take(units, axis=1) for a in vars(self).values()))
 
     def some_replaced(self, z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return values (n_draws, n_proposals, n_units), of which some are drawn from these."""
-        own = rng.random(z.shape) / _SHARE  # a uniform number where it is below one
+        """Return values (1, n_draws, n_proposals, n_units), of which some are drawn from these."""
+        if not len(self.places):
+            return z
+        own = rng.random(z.shape[1:]) / _SHARE  # a uniform number where it is below one
         cells = _numbers(self.below, own).clip(1, len(self.places) - 1)
         start, end = (np.take_along_axis(self.places, k, axis=0) for k in _flat(cells - 1, cells))
         before, after = (np.take_along_axis(self.below, k, axis=0) for k in _flat(cells - 1, cells))
@@ -103,12 +109,18 @@ class Histograms:
 
         Parameters
         ----------
-        z, log_density : ndarray of shape (n_draws, n_proposals, n_units)
+        z : ndarray of shape (1, n_draws, n_proposals, n_units)
+        log_density : ndarray of shape (n_draws, n_proposals, n_units)
         """
-        [cells] = _flat(_numbers(self.places, z))
-        own = np.take_along_axis(self.log_density, cells, axis=0).reshape(z.shape)
+        if not len(self.places):
+            return log_density
+        [cells] = _flat(_numbers(self.places, z[0]))
+        own = np.take_along_axis(self.log_density, cells, axis=0).reshape(log_density.shape)
         found: np.ndarray = np.logaddexp(np.log(_SHARE) + own, np.log1p(-_SHARE) + log_density)
         return found
+
+
+NO_HISTOGRAMS = Histograms(*np.empty((3, 0, 0)))
 
 
 def _flat(*numbers: np.ndarray) -> list[np.ndarray]:

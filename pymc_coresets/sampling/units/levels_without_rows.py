@@ -11,6 +11,7 @@ from pymc_coresets.compat.pymc_api import compile_function
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import WRITTEN_MODE
+from pymc_coresets.reading.graphs import unconstrained_value
 from pymc_coresets.reading.units.factors import Part
 
 
@@ -61,9 +62,7 @@ def drawn_from_priors(
     inputs = {name: model[name].type(name=name) for name in draws.values}
     graphs: list[Variable] = []
     for part in parts:
-        rv = model[part.name]
-        transform = model.rvs_to_transforms[rv]
-        free = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+        free = unconstrained_value(model, model[part.name])
         graphs.append(pt.as_tensor(free, allow_xtensor_conversion=True))
     known: dict[Variable, Variable] = {model[name]: v for name, v in inputs.items()}
     function = compile_function(

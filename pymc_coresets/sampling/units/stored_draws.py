@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import xarray as xr
 
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.posterior_draws import (
+    NO_COPIES,
     SAMPLE_DIMS,
     Copies,
     copies_among,
@@ -28,6 +28,7 @@ from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.units.factors import Part
+from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.reading.units.observations_of_units import UnitModel, UnitObservations, as_units
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.functions import Functions
@@ -47,7 +48,7 @@ _ROUNDED = 0.05
 
 
 class StoredUnits(NamedTuple):
-    """What draws of units' variables say.
+    """What draws of units' variables say; by default, nothing.
 
     Parameters
     ----------
@@ -58,12 +59,12 @@ class StoredUnits(NamedTuple):
         A continuous variable whose draws are all equal; empty if there is none.
     """
 
-    deviation: Deviation
-    copies: Copies
-    constant: str
+    deviation: Deviation = Deviation()
+    copies: Copies = NO_COPIES
+    constant: str = ""
 
 
-def judged_units(loglik: LogLikelihood, posterior: xr.Dataset) -> StoredUnits | None:
+def judged_units(loglik: LogLikelihood, posterior: xr.Dataset) -> StoredUnits:
     """Compare stored draws of units' variables with their densities given the shared ones.
 
     Of all units with rows, or of evenly spread ones, if their rows at a thousand draws would take
@@ -77,8 +78,8 @@ def judged_units(loglik: LogLikelihood, posterior: xr.Dataset) -> StoredUnits | 
 
     Returns
     -------
-    StoredUnits or None
-        None if nothing was integrated out, or the posterior lacks draws of all levels.
+    StoredUnits
+        Empty if nothing was integrated out, or the posterior lacks draws of all levels.
 
     Raises
     ------
@@ -86,17 +87,18 @@ def judged_units(loglik: LogLikelihood, posterior: xr.Dataset) -> StoredUnits | 
         If draws are not finite.
     """
     if not loglik.observations.integrated:
-        return None
+        return StoredUnits()
     source = as_units(loglik.observations).source
     names, model = source.factor.names, source.rows.snapshot.whole
     shapes = dict(zip(names, shapes_of([model[name] for name in names]), strict=True))
     if any(name not in posterior or not _has(posterior[name], shape)
            for name, shape in shapes.items()):  # fmt: skip
-        return None
+        return StoredUnits()
     own = _StoredDraws(loglik, posterior, shapes)
     if source.factor.values:
-        some = own.chosen(len(_values(source)), _DRAWS)[:_MOST_UNITS]
-        return StoredUnits(own.at(some, _DRAWS).by_probabilities(), Copies(0.0), "")
+        n_values = math.prod(map(len, source.factor.values))
+        some = own.chosen(n_values, _DRAWS)[:_MOST_UNITS]
+        return StoredUnits(own.at(some, _DRAWS).by_probabilities())
     copies, constant = own.repeated()
     return StoredUnits(Deviation() if constant else own.deviation(), copies, constant)
 
@@ -165,45 +167,42 @@ class _StoredDraws:
 
     def at(self, which: np.ndarray, most: int) -> "_SomeDraws":
         """Return evenly spread draws of the variables of some levels, by their numbers."""
-        units, posterior, levels = self._units, self.posterior, self._own[0][which]
-        source, n_chains = units.source, posterior.sizes["chain"]
-        numbers = np.arange(posterior.sizes["draw"])
-        numbers = evenly(numbers, min(math.ceil(most / n_chains), len(numbers)))
+        units, levels = self._units, self._own[0][which]
+        source, (n_chains, n_each) = units.source, self._sizes
+        numbers = evenly(np.arange(n_each), min(math.ceil(most / n_chains), n_each))
         if n_chains == 1:
             numbers = numbers[len(numbers) % 2 :]  # for two halves
-        own = posterior.isel(draw=numbers)
-        shared, parts = Draws.of(own, units.shapes), source.factor.parts
-        model = source.space.model
-        if any(model.rvs_to_transforms[model[name]] is not None for name in self.shapes):
-            every = Draws({**shared.values, **Draws.of(own, self.shapes).values})
+        some = (n_each * np.arange(n_chains)[:, None] + numbers).ravel()
+        shared, own = Draws.of(self.posterior, units.shapes).take(some), self._values.take(some)
+        of_units, space = own.values, source.space
+        if any(space.model.rvs_to_transforms[space.model[name]] for name in self.shapes):
             with np.errstate(all="ignore"):
-                points = source.space.free(every)
-            columns = source.space.columns
-            flat = [_of_levels(part, points[:, columns[part.name]], levels) for part in parts]
-        else:
-            flat = [self._read(part, levels, numbers) for part in parts]
+                points = space.free(Draws({**shared.values, **own.values}))
+            of_units = {name: points[:, space.columns[name]] for name in self.shapes}
+        flat = [_of_levels(part, of_units[part.name], levels) for part in source.factor.parts]
         z = np.concatenate(flat, axis=2).astype(float)
         order = np.argsort(levels)
         rows = source.rows_of(units, levels[order]).take(np.argsort(order))
         return _SomeDraws(self.loglik, levels, rows, shared, z, max(n_chains, 2))
 
-    def _read(self, part: Part, levels: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Return some draws of each chain at levels, (n_chains * n_draws, n_levels, width)."""
-        values = self.posterior[part.name].transpose(*SAMPLE_DIMS, ...).to_numpy()
-        by_levels = np.moveaxis(values, 2 + part.axis, 2)
-        some = by_levels[:, numbers[:, None], part.entries[levels]]
-        found = Draws.of({part.name: some}, {part.name: some.shape[2:]}).values[part.name]
-        return found.reshape(*found.shape[:2], -1)
+    @cached_property
+    def _values(self) -> Draws:
+        """The variables of units at all draws, chain by chain."""
+        return Draws.of(self.posterior, self.shapes)
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        """Number of chains, and of draws of each."""
+        return tuple(self.posterior.sizes[dim] for dim in SAMPLE_DIMS)
 
     def repeated(self) -> tuple[Copies, str]:
         """Return how many draws are copies, and a continuous variable that is the same in all."""
-        found, levels = [Copies(0.0)], self._own[0][self._spread[:_MOST_COMPARED]]
-        n_chains, n_draws = (self.posterior.sizes[dim] for dim in SAMPLE_DIMS)
+        found, levels = [NO_COPIES], self._own[0][self._spread[:_MOST_COMPARED]]
         for part in self._units.source.factor.parts:
             has = levels[part.has[levels]]
-            own = self._read(part, has, np.arange(n_draws))
+            own = _of_levels(part, self._values.values[part.name], has)
             names = [_name(part, n, j, own.shape[2]) for n in has for j in range(own.shape[2])]
-            own = own.reshape(n_chains, n_draws, -1)
+            own = own.reshape(*self._sizes, -1)
             constant = np.flatnonzero(np.ptp(own, axis=(0, 1)) == 0)
             if constant.size:
                 return found[0], names[constant[0]]
@@ -289,8 +288,9 @@ class _SomeDraws:
             z,
             of_z,
             given,
-            [str(name) for name in self._names[units, entries]],
+            self._names[units, entries].tolist(),
             log_density,
+            variables=self._variables[entries],
             together=units < n_spread,
             n_all=n_all * self.z.shape[2],
         )
@@ -331,7 +331,7 @@ class _SomeDraws:
 
     @property
     def _names(self) -> np.ndarray:
-        """Names of the units' variables, (n_units, q)."""
+        """Names of the units' numbers, (n_units, q)."""
         return np.array(
             [
                 [_name(p, level, j, _width(p)) for p in self._source.factor.parts
@@ -339,6 +339,11 @@ class _SomeDraws:
                 for level in self.levels
             ]
         )  # fmt: skip
+
+    @property
+    def _variables(self) -> np.ndarray:
+        """The variable that each number of a unit belongs to, (q,)."""
+        return np.array([p.name for p in self._source.factor.parts for _ in range(_width(p))])
 
     def _log_densities(
         self, which: np.ndarray, n_places: int, places: Callable[[np.ndarray], Floats]
@@ -385,9 +390,9 @@ class _SomeDraws:
     def by_probabilities(self) -> Deviation:
         """Return what is least likely of discrete variables, given the others."""
         whole = np.flatnonzero(self._has.all(axis=1))
-        values, rows = _values(self._source), self.rows.take(whole)
         if not whole.size:
             return Deviation()
+        values, rows = Nodes.of_values(self._source.factor.values).points, self.rows.take(whole)
         kernel, places = self._functions(rows, len(values)).unit_places, values[:, None]
         if not self._source.density.has_common_values:
             places = np.broadcast_to(places, (len(values), len(rows), values.shape[1]))
@@ -398,18 +403,12 @@ class _SomeDraws:
         drawn = np.full(logs[:, 0].shape, -1)
         for number, value in enumerate(values):
             drawn[(self.z[:, whole] == value).all(axis=2)] = number
-        names = [str(name) for name in self._names[whole, 0]]
-        return deviation_of_values(self._by_chains(drawn), self._by_chains(p), names)
-
-
-def _values(source: UnitModel) -> np.ndarray:
-    """Return all combinations of values of discrete variables, (n_values, q); none otherwise."""
-    values = source.factor.values
-    return np.array(list(product(*values)) if values else [], dtype=float)
+        names, together = self._names[whole, 0].tolist(), str(self._variables[0])
+        return deviation_of_values(self._by_chains(drawn), self._by_chains(p), names, together)
 
 
 def _of_levels(part: Part, values: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return a part of a variable (n_draws, *shape) at levels, (n_draws, n_levels, width)."""
+    """Return draws of a variable (n_draws, *shape) at levels, (n_draws, n_levels, width)."""
     entries = np.moveaxis(values, 1 + part.axis, 1)[:, part.entries[levels]]
     return entries.reshape(*entries.shape[:2], -1)
 

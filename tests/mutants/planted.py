@@ -973,8 +973,8 @@ PLANTED = [
         ("doubt**2 <= _ALIKE * enough", "True"),
         ("(_TO_SPARE if is_lower else _BETTER)", "_BETTER"),
         (
-            "rows.take(some), weights=self.weights[some] / share",
-            "rows.take(some), weights=self.weights[some]",
+            "rows.take(some), weights=group.weights[some] / share",
+            "rows.take(some), weights=group.weights[some]",
         ),
         ("around, group)) + doubt", "around, group))"),
     ),

@@ -21,12 +21,13 @@ from pymc_coresets.reading.units.observations_of_units import normal_moments
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import verify_form
 from pymc_coresets.rowlogp.unit_modes import _moments_of
+from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.sampling import curvature
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.units.centring import _Form, _Group, _Nodes, _Sample, centred
+from pymc_coresets.sampling.units.centring import _Form, _Nodes, _part, _Sample, centred
 from tests.models.units import by_grid, loglik_of, nodes_at, read
 from tests.refusals import refused
 
@@ -365,7 +366,7 @@ def evaluated(monkeypatch) -> list[tuple[int, int]]:
     """Return degrees of rules, and numbers of units that are integrated by them."""
     found, sums = [], _Form.sums
 
-    def recorded(self: _Form, rule: Rule, around: Normal, group: _Group) -> np.ndarray:
+    def recorded(self: _Form, rule: Rule, around: Normal, group: RowSample) -> np.ndarray:
         found.append((rule.degree, len(group.weights)))
         return sums(self, rule, around, group)
 
@@ -466,7 +467,7 @@ def test_the_error_of_nodes_contains_that_of_those_that_judge_them():
 def test_part_of_the_units_stands_for_all_of_them():
     sample, _ = counts_of_two_effects()
     group = sample.single.sample
-    part = group.part(50)
+    part = _part(group, 50)
     assert len(part.weights) == len(part.rows) == 48
     assert part.weights.sum() == pytest.approx(group.weights.sum())
 

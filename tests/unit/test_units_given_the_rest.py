@@ -13,9 +13,10 @@ from scipy.stats import kstest, norm, t
 from pymc_coresets import build_coreset
 from pymc_coresets.reading.units.nodes import Rule, rule_to_judge_by, rules_to_judge_first_by
 from pymc_coresets.reading.units.observations_of_units import UnitModel
+from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.units import staying_nodes
-from pymc_coresets.sampling.units.centring import _Group, _Nodes, _Sample, _Several
+from pymc_coresets.sampling.units.centring import _Nodes, _part, _Sample, _Several
 from pymc_coresets.sampling.units.chains import (
     LOG_PEAK,
     LocalChains,
@@ -470,7 +471,7 @@ def sample_of(errors, several=None):
         point=lambda x: {},
         modes=SimpleNamespace(every=lambda point, rows: numbers),
         sums=sums,
-        sample=_Group(Units(np.arange(N_JUDGED)), np.ones(N_JUDGED)),
+        sample=RowSample(rows=Units(np.arange(N_JUDGED)), weights=np.ones(N_JUDGED)),
     )
     return _Sample(single, {}, has_all=False, several=several), used
 
@@ -518,7 +519,7 @@ def test_units_of_several_modes_are_judged_by_near_the_middle(most_modes, severa
 
 def test_a_part_of_the_units_stands_for_all():
     weights = np.random.default_rng(1).uniform(1, 5, N_JUDGED)
-    part = _Group(Units(np.arange(N_JUDGED)), weights).part(200)
+    part = _part(RowSample(rows=Units(np.arange(N_JUDGED)), weights=weights), 200)
     assert len(part.weights) == len(part.rows.which) == 167
     assert part.weights.sum() == pytest.approx(weights.sum())
     np.testing.assert_allclose(np.ptp(part.weights / weights[part.rows.which]), 0.0, atol=1e-12)

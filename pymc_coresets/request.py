@@ -169,13 +169,11 @@ def asked_method(
     if isinstance(method, tuple(known.values())):
         return method
     missing = [n for n, kind in _MEMBERS.items() if not isinstance(getattr(method, n, None), kind)]
-    if isinstance(method, type):
-        name = method.__name__
-        raise InvalidOptionError(f"method={name}: call it, as in method={name}().")
-    if not others or len(missing) == len(_MEMBERS):
+    if not others or isinstance(method, type) or len(missing) == len(_MEMBERS):
+        call = f" Call the class: {method.__name__}()." if isinstance(method, type) else ""
         raise InvalidOptionError(
             f"method={method!r} is unknown: use one of {list(known)!r}, or an object of its "
-            "options such as ControlVariates()."
+            f"options such as ControlVariates().{call}"
         )
     if missing:
         raise InvalidOptionError(

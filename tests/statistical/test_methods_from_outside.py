@@ -172,7 +172,7 @@ def test_the_object_need_not_be_a_dataclass(model):
             plain(draws_from=None, default_size=50),
             ("lacks draws_from, default_size", "'Adding a method'"),
         ),
-        (ByLength, ("method=ByLength()",)),
+        (ByLength, ("method=", "'riemannian_pursuit'", "ByLength()")),
         (object(), ("method=", "'riemannian_pursuit'")),
     ],
 )

@@ -1,8 +1,8 @@
 """Other modes of a posterior: starting points, and searches from them."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
@@ -100,7 +100,7 @@ def find_modes(
     >>> [mode.x.round(3) for mode in found]
     [array([4.]), array([-4.])]
     """
-    found, first = KnownModes(known), known[0].around
+    first, search = known[0].around, _Search(density, KnownModes(known), error, orbits)
     ends: list[_End] = []
     n_starts = 0
     with paced("searching for other modes", len(starts), "starts") as count:
@@ -108,12 +108,17 @@ def find_modes(
             if is_over():
                 break
             some = starts[i : i + _TOGETHER]
-            refined = _ascended(density, first, some, found, is_over)
+            refined = _ascended(density, first, some, search.are_known, is_over)
             n_starts += sum(end.n_starts for end in refined)
             ends += refined
             count(len(some))
-    _refine(density, found, ends, error, orbits)
-    return found.modes, n_starts
+    search.refine(ends)
+    return search.known.modes, n_starts
+
+
+def n_searched(modes: Sequence[LocalMode]) -> int:
+    """Return the number of modes that are no images of others."""
+    return sum(not mode.is_image for mode in modes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,158 +130,134 @@ class _End:
     n_starts: int
 
 
-def _refine(
-    density: Density,
-    found: KnownModes,
-    ends: Sequence[_End],
-    error: Callable[[np.ndarray, np.ndarray], float],
-    orbits: Images,
-) -> None:
-    """Add the modes at the ends of searches, all at once.
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """The modes that searches have found, and what decides whether another is one of these.
 
-    Most ends are at modes; from the others the search goes on by gradients, and along ridges by
-    curvatures, until it meets a known mode or another search.
+    Parameters
+    ----------
+    density : Density
+    known : KnownModes
+        Grows.
+    error, orbits
+        See `find_modes`.
     """
 
-    def are_known(values: np.ndarray, points: np.ndarray) -> np.ndarray:
-        return found.holding(points, -values) >= 0
+    density: Density
+    known: KnownModes
+    error: Callable[[np.ndarray, np.ndarray], float]
+    orbits: Images
+    _apart: dict[Pair, bool] = field(default_factory=dict)  # by identity: where there is a dip
 
-    def by_gradients(points: np.ndarray) -> Ends:
+    def are_known(self, values: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """Return which points, of some negative log-densities, are near a known mode."""
+        return self.known.holding(points, -values) >= 0
+
+    def refine(self, ends: Sequence[_End]) -> None:
+        """Add the modes at the ends of searches, all at once.
+
+        Most ends are at modes; from the others the search goes on by gradients, and along ridges by
+        curvatures, until it meets a known mode or another search.
+        """
+        ends = self._settled(ends)
+        for search in (self._by_gradients, self._by_curvature):
+            if ends:
+                refined = search(np.stack([end.x for end in ends]))
+                ends = self._settled(_joined(refined, [end.n_starts for end in ends]))
+
+    def _by_gradients(self, points: np.ndarray) -> Ends:
         def negative(x: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return negative_of_points(density, x)
+            return negative_of_points(self.density, x)
 
-        return minimise_together(negative, points, most_steps=_MOST_STEPS, are_known=are_known)
+        return minimise_together(negative, points, most_steps=_MOST_STEPS, are_known=self.are_known)
 
-    def by_curvature(points: np.ndarray) -> Ends:
-        return maximise_by_curvature(density, points, n_gradients=_ON_RIDGES, are_known=are_known)
+    def _by_curvature(self, points: np.ndarray) -> Ends:
+        return maximise_by_curvature(
+            self.density, points, n_gradients=_ON_RIDGES, are_known=self.are_known
+        )
 
-    ends = _settled(density, found, ends, error, orbits)
-    for search in (by_gradients, by_curvature):
-        if ends:
-            refined = search(np.stack([end.x for end in ends]))
-            ends = _joined(refined, [end.n_starts for end in ends])
-            ends = _settled(density, found, ends, error, orbits)
+    def _settled(self, ends: Sequence[_End]) -> list[_End]:
+        """Add the modes at some ends, and return the ends that are at none."""
+        ends = self._not_known(ends)
+        settled = settled_each(self.density, np.stack([end.x for end in ends])) if ends else []
+        both = list(zip(ends, settled, strict=True))
+        new = [(end, around) for end, around in both if isinstance(around, Normal)]
+        if new:
+            heights = self.density.values(np.stack([around.location for _, around in new]))
+            self._add(
+                LocalMode(around, float(height), end.n_starts)
+                for (end, around), height in zip(new, heights, strict=True)
+            )
+        return [end for end, around in both if isinstance(around, SamplingError)]
 
+    def _may_be_noticeable(self, height: float, x: np.ndarray) -> bool:
+        """Whether a mode of this height may hold noticeable mass, given the sample.
 
-def _settled(
-    density: Density,
-    found: KnownModes,
-    ends: Sequence[_End],
-    error: Callable[[np.ndarray, np.ndarray], float],
-    orbits: Images,
-) -> list[_End]:
-    """Add the modes at some ends, and return the ends that are at none."""
-    ends = _not_known(found, ends, error)
-    settled = settled_each(density, np.stack([end.x for end in ends])) if ends else []
-    both = list(zip(ends, settled, strict=True))
-    new = [(end, around) for end, around in both if isinstance(around, Normal)]
-    if new:
-        heights = density.values(np.stack([around.location for _, around in new]))
-        modes = [
-            LocalMode(around, float(height), end.n_starts)
-            for (end, around), height in zip(new, heights, strict=True)
-        ]
-        _add(density, found, modes, error, orbits)
-    return [end for end, around in both if isinstance(around, SamplingError)]
+        The volumes of modes may differ by ten nats, and the sample errs by four standard errors.
+        """
+        highest = max(self.known.modes, key=lambda mode: mode.height)
+        behind = highest.height - height + np.log(NOTICEABLE) - 10.0
+        some = n_searched(self.known.modes) < MOST_SEARCHED
+        return some and bool(behind <= 0 or behind <= 4.0 * self.error(highest.x, x))
 
+    def _not_known(self, ends: Sequence[_End]) -> list[_End]:
+        """Return the ends that are at no known mode, and whose mass may be noticeable."""
+        left = []
+        for end in sorted(ends, key=lambda end: -end.height):
+            [number] = self.known.holding(end.x[None], np.array([end.height]))
+            if number >= 0:
+                self._count(int(number), end.n_starts, self.known.modes[number])
+            elif np.isfinite(end.height) and self._may_be_noticeable(end.height, end.x):
+                left.append(end)
+        return left
 
-def n_searched(modes: Sequence[LocalMode]) -> int:
-    """Return the number of modes that are no images of others."""
-    return sum(not mode.is_image for mode in modes)
+    def _add(self, found: Iterable[LocalMode]) -> None:
+        """Add modes, the highest first, unless there is hardly a dip between one and a known one.
 
-
-def _may_be_noticeable(
-    known: Sequence[LocalMode],
-    height: float,
-    x: np.ndarray,
-    error: Callable[[np.ndarray, np.ndarray], float],
-) -> bool:
-    """Whether a mode of this height may hold noticeable mass, given the sample.
-
-    The volumes of modes may differ by ten nats, and the sample errs by four standard errors.
-    """
-    highest = max(known, key=lambda mode: mode.height)
-    behind = highest.height - height + np.log(NOTICEABLE) - 10.0
-    some = n_searched(known) < MOST_SEARCHED
-    return some and bool(behind <= 0 or behind <= 4.0 * error(highest.x, x))
-
-
-def _not_known(
-    known: KnownModes, ends: Sequence[_End], error: Callable[[np.ndarray, np.ndarray], float]
-) -> list[_End]:
-    """Return the ends that are at no known mode, and whose mass may be noticeable."""
-    left = []
-    for end in sorted(ends, key=lambda end: -end.height):
-        [number] = known.holding(end.x[None], np.array([end.height]))
-        if number >= 0:
-            _count(known, int(number), end.n_starts, known.modes[number])
-        elif np.isfinite(end.height) and _may_be_noticeable(known.modes, end.height, end.x, error):
-            left.append(end)
-    return left
-
-
-def _add(
-    density: Density,
-    known: KnownModes,
-    modes: Sequence[LocalMode],
-    error: Callable[[np.ndarray, np.ndarray], float],
-    orbits: Images,
-) -> None:
-    """Add modes, the highest first, unless the density hardly dips between one and a known one."""
-    modes = sorted(modes, key=lambda mode: -mode.height)
-    dips = _Dips(density)
-    dips.measure(known, modes)
-    for mode in modes:
-        [number] = known.holding(mode.x[None], np.array([mode.height]))
-        for part_of in [int(number)] if number >= 0 else dips.none_before(known, mode):
-            _count(known, part_of, mode.n_ended, mode)
-            break
-        else:
-            if _may_be_noticeable(known.modes, mode.height, mode.x, error):
-                for image in orbits.of(mode, len(known)):
-                    if not (image.is_image and known.hold(image.x)):
-                        known.add(image)
-
-
-class _Dips:
-    """Whether the density dips between modes: paths are found together, and remembered."""
-
-    def __init__(self, density: Density) -> None:
-        self._density = density
-        self._apart: dict[Pair, bool] = {}  # by the distributions themselves, not their values
-
-    def measure(self, known: KnownModes, modes: Sequence[LocalMode]) -> None:
-        """Look at the ways from each of some modes to the nearest known ones and each other."""
-        every, pairs = KnownModes(known.modes), []
+        The ways from each to the nearest known ones and to each other are looked at together.
+        """
+        modes = sorted(found, key=lambda mode: -mode.height)
+        every, pairs = KnownModes(self.known.modes), []
         for mode in modes:
             pairs += [(every.modes[number].around, mode.around) for number in _nearest(every, mode)]
             every.add(mode)
         self._look(pairs)
+        for mode in modes:
+            [number] = self.known.holding(mode.x[None], np.array([mode.height]))
+            for part_of in [int(number)] if number >= 0 else self._without_dip(mode):
+                self._count(part_of, mode.n_ended, mode)
+                break
+            else:
+                if self._may_be_noticeable(mode.height, mode.x):
+                    for image in self.orbits.of(mode, len(self.known)):
+                        if not (image.is_image and self.known.hold(image.x)):
+                            self.known.add(image)
 
-    def none_before(self, known: KnownModes, mode: LocalMode) -> Iterator[int]:
+    def _without_dip(self, mode: LocalMode) -> Iterator[int]:
         """Yield the numbers of known modes, of the nearest, with no dip before them."""
-        nearest = _nearest(known, mode)
-        self._look([(known.modes[number].around, mode.around) for number in nearest])
+        nearest = _nearest(self.known, mode)
+        self._look([(self.known.modes[number].around, mode.around) for number in nearest])
         for number in nearest:
-            if not self._apart[known.modes[number].around, mode.around]:
+            if not self._apart[self.known.modes[number].around, mode.around]:
                 yield number
 
     def _look(self, pairs: Sequence[Pair]) -> None:
+        """Find out, for pairs of modes, whether the density dips between them."""
         new = [pair for pair in pairs if pair not in self._apart]
-        self._apart |= zip(new, are_apart(self._density, new).tolist(), strict=True)
+        self._apart.update(zip(new, are_apart(self.density, new).tolist(), strict=True))
+
+    def _count(self, number: int, n_starts: int, found: LocalMode) -> None:
+        """Count starts that ended at a known mode, whose highest point may be `found`."""
+        mode = self.known.modes[number]
+        higher = mode if found.height <= mode.height else found
+        n_ended = mode.n_ended + n_starts
+        counted = replace(mode, around=higher.around, height=higher.height, n_ended=n_ended)
+        self.known.set(number, counted)
 
 
 def _nearest(known: KnownModes, mode: LocalMode) -> list[int]:
     """Return the numbers of the known modes of which a new one might be a part."""
     return known.nearest(mode.around)[:_NEAREST]
-
-
-def _count(known: KnownModes, number: int, n_starts: int, found: LocalMode) -> None:
-    """Count starts that ended at a mode, whose highest point may be `found`."""
-    mode = known.modes[number]
-    higher = mode if found.height <= mode.height else found
-    n_ended = mode.n_ended + n_starts
-    known.set(number, replace(mode, around=higher.around, height=higher.height, n_ended=n_ended))
 
 
 def _joined(ends: Ends, n_starts: Sequence[int] | np.ndarray) -> list[_End]:
@@ -291,7 +272,7 @@ def _ascended(
     density: Density,
     first: Normal,
     starts: np.ndarray,
-    known: KnownModes,
+    are_known: Callable[[np.ndarray, np.ndarray], np.ndarray],
     is_over: Callable[[], bool],
 ) -> list[_End]:
     """Search from some starts until a known mode is near, or no step raises the density.
@@ -302,11 +283,12 @@ def _ascended(
     def negative(z: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return negative_at(density, first, z)
 
-    def are_known(values: np.ndarray, z: np.ndarray) -> np.ndarray:
-        return known.holding(first.at(z), -values) >= 0
-
     ends = minimise_together(
-        negative, first.whiten(starts), most_steps=100, are_known=are_known, is_over=is_over
+        negative,
+        first.whiten(starts),
+        most_steps=100,
+        are_known=lambda values, z: are_known(values, first.at(z)),
+        is_over=is_over,
     )
     return _joined(replace(ends, points=first.at(ends.points)), ends.finished.astype(int))
 

@@ -692,7 +692,7 @@ PLANTED = [
     *plant(
         "sampling/mode_search.py",
         ("found.height <= mode.height else found", "found.height > mode.height else found"),
-        ("4.0 * error(highest.x, x)", "0.0"),
+        ("4.0 * self.error(highest.x, x)", "0.0"),
     ),
     *plant(
         "sampling/symmetry/symmetries.py",
@@ -910,10 +910,10 @@ PLANTED = [
     ),
     *plant(
         "sampling/steps/metropolis.py",
-        ("if weights.longest > most:", "if weights.longest == math.inf:"),
-        ("math.ceil(2 / weights.efficiency)", "1"),
-        ("weights = _Weights.of(drawn[2])", "pass"),
-        ("weights.longest <= may_stay * n_skipped", "True"),
+        ("if longest > most:", "if longest == math.inf:"),
+        ("math.ceil(2 / efficiency)", "1"),
+        ("longest, _ = _summary(drawn[2])", "pass"),
+        ("longest <= may_stay * n_skipped", "True"),
         ("if n_more := min(n * n_skipped, in_memory) - len(drawn[2]):", "if n_more := 0:"),
         ("if heavy and (few or", "if (few or"),
         ("longest > math.sqrt(n) / 2", "False"),

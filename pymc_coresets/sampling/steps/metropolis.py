@@ -85,22 +85,22 @@ class IndependentProposals:
         if most < 1:
             return
         quick = int(_QUICK // (n * self.n_products))
-        weights = _Weights.of(self.weighed(1_000, rng)[2])
-        if quick < weights.longest < math.inf:
-            weights = _Weights.of(self.weighed(n, rng)[2])
-        if weights.longest > most:
+        longest, efficiency = _summary(self.weighed(1_000, rng)[2])
+        if quick < longest < math.inf:
+            longest, efficiency = _summary(self.weighed(n, rng)[2])
+        if longest > most:
             return
-        n_skipped = max(min(math.ceil(weights.longest), quick), math.ceil(2 / weights.efficiency))
+        n_skipped = max(min(math.ceil(longest), quick), math.ceil(2 / efficiency))
         may_stay, in_memory = max(n / n_chains / 100, 1.0), _NUMBERS // self.space.n_dims
         drawn = self.weighed(min(n * n_skipped, in_memory), rng)
         while True:
-            weights = _Weights.of(drawn[2])
-            if weights.longest <= may_stay * n_skipped:
+            longest, _ = _summary(drawn[2])
+            if longest <= may_stay * n_skipped:
                 yield replace(self, n_skipped=n_skipped, drawn=drawn)
                 return
-            if weights.longest / may_stay > most:
+            if longest / may_stay > most:
                 return
-            n_skipped = math.ceil(weights.longest / may_stay)
+            n_skipped = math.ceil(longest / may_stay)
             if n_more := min(n * n_skipped, in_memory) - len(drawn[2]):
                 both = zip(drawn, self.weighed(n_more, rng), strict=True)
                 x, logp, log_weights = (np.concatenate(each) for each in both)
@@ -137,29 +137,22 @@ def path(log_weights: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
     return np.array(numbers)
 
 
-@dataclass(frozen=True)
-class _Weights:
-    """Summary of the importance weights of proposals.
+def _summary(log_weights: np.ndarray) -> tuple[float, float]:
+    """Summarise the importance weights of proposals.
 
-    Ratio of the largest weight to the mean, infinite if they are unreliable; and effective sample
-    size as a share of the draws.
+    Return the ratio of the largest weight to the mean, infinite if they are unreliable; and the
+    effective sample size as a share of the draws.
     """
-
-    longest: float
-    efficiency: float
-
-    @classmethod
-    def of(cls, log_weights: np.ndarray) -> "_Weights":
-        unreliable = cls(math.inf, 0.0)
-        n, finite = len(log_weights), log_weights[np.isfinite(log_weights)]
-        if len(finite) < n // 2:
-            return unreliable
-        log_mean = logsumexp(finite) - math.log(n)
-        longest = math.exp(finite.max() - log_mean)
-        # The tail is not informative for weights in groups, as from a mixture of proposals.
-        heavy = longest > math.sqrt(n) / 2
-        few = len(finite) < MIN_DRAWS
-        if heavy and (few or pareto_smooth(finite[None]).pareto_khat > KHAT_RELIABLE):
-            return unreliable
-        square = math.exp(logsumexp(2 * finite) - math.log(n) - 2 * log_mean)
-        return cls(longest, 1 / square)
+    unreliable = math.inf, 0.0
+    n, finite = len(log_weights), log_weights[np.isfinite(log_weights)]
+    if len(finite) < n // 2:
+        return unreliable
+    log_mean = logsumexp(finite) - math.log(n)
+    longest = math.exp(finite.max() - log_mean)
+    # The tail is not informative for weights in groups, as from a mixture of proposals.
+    heavy = longest > math.sqrt(n) / 2
+    few = len(finite) < MIN_DRAWS
+    if heavy and (few or pareto_smooth(finite[None]).pareto_khat > KHAT_RELIABLE):
+        return unreliable
+    square = math.exp(logsumexp(2 * finite) - math.log(n) - 2 * log_mean)
+    return longest, 1 / square

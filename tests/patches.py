@@ -5,6 +5,7 @@ from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 #: Sizes from which the package works by blocks, samples, threads or compiled loops, and where they
@@ -72,7 +73,7 @@ PARTS = {
     "sums of all rows": "rowlogp.evaluation.LogLikelihood.of_all",
     "slopes of all rows": "sampling.sampler.slopes_of_all",
     "log-densities at draws": "predictive.approximate_posterior.ApproximatePosterior.log_densities",
-    "lines beyond draws": "sampling.probing.Probing.of",
+    "lines beyond draws": "sampling.probing._columns",
     "second opinion": "sampling.sample_and_check.opinion_at",
     "chains of NUTS": "sampling.steps.nuts.WarmNuts.draw",
     "curvature by gradients": "glm.control_variates.by_gradients.ByGradients._curvature",
@@ -173,9 +174,8 @@ def not_independent(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_lines(instead: Callable[[str, object], None]) -> None:
     """Let no lines be laid beyond draws, as where these come from elsewhere."""
-    from pymc_coresets.diagnostics.lines import NO_PROBES  # noqa: PLC0415 - as below
 
-    instead("lines beyond draws", lambda *_: NO_PROBES)
+    instead("lines beyond draws", lambda *_: np.zeros(0, dtype=np.int64))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import xarray as xr
@@ -52,27 +53,25 @@ class Probing:
     ----------
     found : ApproximatePosterior
     lines : Lines
-        One along each coordinate.
-    profile : Profile
-        The approximate posterior's density along them.
+        One along each coordinate; none if no variable is continuous, or one is constant.
     names : list of str
         Names of the coordinates.
     through : callable
         Returns lines through some number of draws, evenly spread, along each of some coordinates.
+    constant : str
+        A coordinate that is the same in all draws; empty if there is none.
     """
 
     found: ApproximatePosterior
     lines: Lines
-    profile: Profile
     names: list[str]
     through: Callable[[np.ndarray, int], Lines]
+    constant: str
     _ratios: Floats = field(default_factory=lambda: np.zeros(0), init=False)
 
     @classmethod
-    def of(
-        cls, found: ApproximatePosterior, draws: Draws, *, most: int = sys.maxsize
-    ) -> "Probing | Probes":
-        """Take lines through draws, `most` at most; return known results if lines are impossible.
+    def of(cls, found: ApproximatePosterior, draws: Draws, *, most: int = sys.maxsize) -> "Probing":
+        """Take lines through draws, `most` at most.
 
         Raises
         ------
@@ -95,11 +94,8 @@ class Probing:
                 "posterior: they are draws of another model, or were rounded. Sample again."
             )
         names = coordinate_names(space)
-        constant = [
-            names[c] for c in np.flatnonzero(space.continuous & (np.ptp(points, axis=0) == 0))
-        ]
-        if constant or not len(columns):
-            return Probes(constant=constant[0] if constant else "")
+        constant = np.flatnonzero(space.continuous & (np.ptp(points, axis=0) == 0))
+        columns = columns[:0] if constant.size else columns
         modes = 0 if found.modes is None else found.modes.nearest(draws.values)[inside]
 
         def spread(n_draws: int) -> np.ndarray:
@@ -114,15 +110,23 @@ class Probing:
         which = spread(_THROUGH)
         of_each = which[np.arange(len(columns)) % len(which)]
         lines = Lines.through(points, of_each, columns, ~space.continuous, modes)
-        profile = Profile.of(lines, found.replacement.log_density)
-        return cls(found, lines, profile, names, through)
+        return cls(found, lines, names, through, "".join(names[c] for c in constant[:1]))
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The approximate posterior's density along the lines."""
+        return Profile.of(self.lines, self.found.replacement.log_density)
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether all rows are still to be evaluated on lines."""
+        return bool(len(self.lines)) and not (len(self._ratios) or self.found.has_all_rows())
 
     def log_densities(self, idata: xr.DataTree) -> tuple[Floats, Floats]:
         """Return log-ratios of draws (n_draws,); the first call also evaluates the lines."""
-        own = self.found
-        if own.has_all_rows() or len(self._ratios):
-            return own.log_densities(idata)
-        ratios = self.looked_along_lines(Draws.of(idata, own.free))
+        if not self.needs_rows:
+            return self.found.log_densities(idata)
+        ratios = self.looked_along_lines(Draws.of(idata, self.found.free))
         return ratios, np.zeros(len(ratios))
 
     def looked_along_lines(self, *draws: Draws) -> Floats:
@@ -151,8 +155,8 @@ class Probing:
 
     def result(self) -> Probes:
         """Return the results; evaluate more if all rows may have mass beyond the draws."""
-        if not len(self._ratios):  # the approximate posterior is that of all rows
-            return Probes()
+        if not len(self._ratios):  # no lines, or the approximate posterior is that of all rows
+            return Probes(constant=self.constant)
         found, n_points, largest = missed(
             self.lines,
             self.profile,
@@ -182,7 +186,7 @@ class Probing:
         return replace(probes, unseen=found.share, unseen_where=self.names[found.column])
 
     def _lack(self, draws: Draws, n_chains: int) -> Lack:
-        parts = parts_beyond_dips(self.lines, self.profile)
+        parts = parts_beyond_dips(self.lines, self.profile) if len(self.lines) else []
         if not parts:
             return Lack()
         with np.errstate(all="ignore"):
@@ -208,9 +212,7 @@ def probed(found: ApproximatePosterior, draws: Draws) -> Probes:
     All rows are evaluated on the lines alone: of the draws, what they say is known.
     """
     probing = Probing.of(found, draws)
-    if isinstance(probing, Probes):
-        return probing
-    if not found.has_all_rows():
+    if probing.needs_rows:
         probing.looked_along_lines()
     return compared(probing.with_unseen(probing.result(), draws), found, draws)
 
@@ -254,6 +256,8 @@ def _deviation(found: ApproximatePosterior, draws: Draws, n_chains: int) -> Devi
     if not inside.all():  # some are on the border of the support
         points, n_chains = points[inside], 1
     columns = np.flatnonzero(space.continuous & (np.ptp(points, axis=0) > 0))
+    if not columns.size:
+        return Deviation()
     names = coordinate_names(space)
     names = [names[c] for c in columns]
     # The same for all draws: one for those of each mode would jump where modes meet.

@@ -27,7 +27,6 @@ from pymc_coresets.diagnostics.evaluated_draws import (
 from pymc_coresets.diagnostics.importance import MIN_DRAWS, MIN_PER_CHAIN, Floats
 from pymc_coresets.diagnostics.judging import ENOUGH_ESS, Check, SecondOpinion
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import (
     SAMPLE_DIMS,
     UNRELIABLE,
@@ -245,11 +244,10 @@ def _checked(result: HasApproximatePosterior, idata: xr.DataTree, draws: int | N
     chains = Chains(idata, own.free)
     first = max(draws or FIRST_DRAWS, MIN_PER_CHAIN * chains.n_chains)
     probing = Probing.of(own, Draws.of(chains.some(chains.spread(first)), own.free))
-    log_densities = own.log_densities if isinstance(probing, Probes) else probing.log_densities
     evaluated: list[tuple[xr.DataTree, Floats]] = []
 
     def noted(some: xr.DataTree) -> tuple[Floats, Floats]:
-        log_p, log_q = log_densities(some)
+        log_p, log_q = probing.log_densities(some)
         with np.errstate(invalid="ignore"):
             evaluated.append((some, log_p - log_q))
         return log_p, log_q
@@ -262,10 +260,7 @@ def _checked(result: HasApproximatePosterior, idata: xr.DataTree, draws: int | N
         impossible=own.impossible,
     )
     every = Draws.of(chains.posterior, own.free)
-    if isinstance(probing, Probes):
-        probes = probing
-    else:
-        probes = probing.with_unseen(probing.result(), every, chains.n_chains)
+    probes = probing.with_unseen(probing.result(), every, chains.n_chains)
     probes = compared(probes, own, every, chains.n_chains)
     found = replace(
         found,

@@ -897,7 +897,7 @@ PLANTED = [
         "sampling/probing.py",
         ("space.continuous & (np.ptp(points, axis=0) == 0)", "space.continuous & False"),
         ("outside[inside] = ratios[n_first:]", "outside[inside] = ratios[: inside.sum()]"),
-        ("own.has_all_rows()", "False"),
+        ("self.found.has_all_rows()", "False"),
         (
             "by_size = sorted((np.ravel(own) for own in space.columns.values()), key=len)",
             "by_size = [np.ravel(own) for own in space.columns.values()]",

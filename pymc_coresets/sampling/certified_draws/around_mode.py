@@ -334,7 +334,7 @@ def beyond(loglik: LogLikelihood, found: Proposal[Draws], *, most: int = sys.max
         probing = Probing.of(approximation_by(loglik, found.around), found.draws, most=most)
     except InvalidDataError as error:
         raise SamplingError(f"No lines go through the draws: {error.message}") from error
-    if isinstance(probing, Probes):
+    if not len(probing.lines):
         raise SamplingError("There are no lines through draws that do not vary.")
     probing.looked_along_lines()
     return probing.result()

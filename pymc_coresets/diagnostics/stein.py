@@ -206,6 +206,22 @@ def deviation(away: Floats, scores: Floats, names: Sequence[str]) -> Deviation:
     return Deviation(size, limit, where, move)
 
 
+def widths(values: Floats) -> Floats:
+    """Return the width of the middle of each column of draws (n_chains, n_draws, n_columns).
+
+    One for constants.
+
+    Examples
+    --------
+    >>> widths(np.random.default_rng(1).normal(0.0, [3.0, 0.0], size=(4, 1_000, 2))).round()
+    array([3., 1.])
+    """
+    low, high = np.quantile(values, (0.16, 0.84), axis=(0, 1))
+    scales = np.where(high > low, (high - low) / 2, values.std(axis=(0, 1)))
+    found: Floats = np.where(scales > 0, scales, 1.0)
+    return found
+
+
 type _Named = Callable[[int], tuple[str, Move | Stretch]]
 
 
@@ -214,10 +230,7 @@ def _statistics(
 ) -> Iterator[tuple[Floats, _Named]]:
     """Yield statistics (n_chains, n_draws, n), and the name and the move that belong to each."""
     n_dims = away.shape[2]
-    flat = away.reshape(-1, n_dims)
-    low, high = np.quantile(flat, (0.16, 0.84), axis=0)
-    scales = np.where(high > low, (high - low) / 2, flat.std(axis=0))
-    scales = np.where(scales > 0, scales, 1.0)
+    scales = widths(away)
 
     def along_axis(j: int) -> tuple[Floats, Floats]:
         axis = (np.arange(n_dims) == j).astype(float)

@@ -21,6 +21,7 @@ from pymc_coresets.diagnostics.stein import (
     Stretch,
     size_by_values,
     standard_errors_from_zero,
+    widths,
 )
 
 #: Sum of the log-densities of units, (n_points,), in nats, given the numbers of some columns and
@@ -178,17 +179,9 @@ def _sizes(values: Floats) -> tuple[Floats, int]:
     return np.maximum(np.abs(sizes) - tolerated, 0.0), df
 
 
-def _scales(z: Floats) -> Floats:
-    """Return the width of the middle of each column; one for constants."""
-    low, high = np.quantile(z, (0.16, 0.84), axis=(0, 1))
-    scales = np.where(high > low, (high - low) / 2, z.std(axis=(0, 1)))
-    found: Floats = np.where(scales > 0, scales, 1.0)
-    return found
-
-
 def _of_columns(z: Floats, scores: Floats) -> Iterator[_Statistics]:
     """Yield the statistics of all columns by their own values, kind by kind."""
-    scales = _scales(z)
+    scales = widths(z)
     t, g = (z - np.median(z, axis=(0, 1))) / scales, scores * scales
 
     def shift(columns: np.ndarray) -> Shifts:
@@ -206,7 +199,7 @@ def _of_columns(z: Floats, scores: Floats) -> Iterator[_Statistics]:
 
 def _given_others(z: Floats, scores: Floats, given: Floats) -> _Statistics:
     """Return the statistics of all columns that tell whether they go with other variables."""
-    scales = _scales(z)
+    scales = widths(z)
     along = (given - given.mean(axis=(0, 1))) * scales
     spread = along.std(axis=(0, 1))
     along /= np.where(spread > 0, spread, 1.0)

@@ -66,8 +66,8 @@ def normal_near(mode: np.ndarray, like: Normal, density: Density, *, polish: boo
         arrived = False
     if arrived:
         return replace(around, location=mode + step)
-    found, factor, height = None, like.factor, density.logp_and_gradient(mode)[0]
-    for _ in range(_CLIMBS):
+    found, factor, height = like, like.factor, density.logp_and_gradient(mode)[0]
+    for climb in range(_CLIMBS):
         # Along a ridge the gradient is small far from the mode, and a step of Newton's leaves it.
         start = Normal(mode, factor)
         mode = start.at(
@@ -76,7 +76,7 @@ def normal_near(mode: np.ndarray, like: Normal, density: Density, *, polish: boo
         try:
             around, step = _normal_at(mode, factor, density)
         except SamplingError:
-            if found is None:
+            if not climb:
                 raise
             return found  # of the ascent before, where the curvature was that of a mode
         is_flat = _is_flat(around, mode, density)
@@ -85,7 +85,6 @@ def normal_near(mode: np.ndarray, like: Normal, density: Density, *, polish: boo
         height = density.logp_and_gradient(mode)[0]
         if is_flat or _is_flat(around, mode, density) or not height > before + _NOTICED:
             break
-    assert found is not None  # there is at least one ascent
     return found
 
 

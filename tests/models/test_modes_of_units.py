@@ -27,7 +27,7 @@ from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.units.centring import _Form, _Nodes, _part, _Sample, centred
+from pymc_coresets.sampling.units.centring import _Form, _Nodes, _Sample, centred
 from tests.models.units import by_grid, loglik_of, nodes_at, read
 from tests.refusals import refused
 
@@ -467,7 +467,7 @@ def test_the_error_of_nodes_contains_that_of_those_that_judge_them():
 def test_part_of_the_units_stands_for_all_of_them():
     sample, _ = counts_of_two_effects()
     group = sample.single.sample
-    part = _part(group, 50)
+    part = group.part(50)
     assert len(part.weights) == len(part.rows) == 48
     assert part.weights.sum() == pytest.approx(group.weights.sum())
 

@@ -301,6 +301,7 @@ PLANTED = [
         ("weights *= total / weights.sum()", "pass"),
         ("case_weights, beyond, total))", "case_weights, np.inf, total))"),
         ("[: self._size])", "[self._size :])"),
+        ("weights=self.weights[some] / share", "weights=self.weights[some]"),
     ),
     *plant(
         "papers/frank_wolfe.py",
@@ -972,10 +973,6 @@ PLANTED = [
         "sampling/units/centring.py",
         ("doubt**2 <= _ALIKE * enough", "True"),
         ("(_TO_SPARE if is_lower else _BETTER)", "_BETTER"),
-        (
-            "rows.take(some), weights=group.weights[some] / share",
-            "rows.take(some), weights=group.weights[some]",
-        ),
         ("around, group)) + doubt", "around, group))"),
     ),
     *plant(

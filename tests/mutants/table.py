@@ -69,7 +69,7 @@ TESTS = {
     "exceptions": (*unit("warnings", "advice"), ERRORS),
     "rows/": unit("passes", "tangent_space"),
     "rows/values": unit("passes", "tangent_space"),
-    "rows/keyed": (*unit("passes"), MEMORY_AND_CHUNKS, ENGINES),
+    "rows/keyed": (*unit("passes", "units_given_the_rest"), MEMORY_AND_CHUNKS, ENGINES),
     "rows/proportional": (*unit("passes", "sensitivity"), STREAMS, ENGINES),
     "rows/executors": (ENGINES,),
     "rows/memory": (*unit("passes", "tangent_space"), ROWS_ELSEWHERE, ENGINES),

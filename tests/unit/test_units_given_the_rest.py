@@ -16,7 +16,7 @@ from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.units import staying_nodes
-from pymc_coresets.sampling.units.centring import _Nodes, _part, _Sample, _Several
+from pymc_coresets.sampling.units.centring import _Nodes, _Sample, _Several
 from pymc_coresets.sampling.units.chains import (
     LOG_PEAK,
     LocalChains,
@@ -456,7 +456,7 @@ class Units:
         return Units(self.which[some])
 
 
-def sample_of(errors, several=None):
+def sample_of(errors, several=()):
     """Return a sample of units whose sums have an error of some size by each rule."""
 
     def sums(rule, around, group):
@@ -509,17 +509,17 @@ def near(x):
 
 @pytest.mark.parametrize(
     ("most_modes", "several_at", "lacks"),
-    [(1, None, False), (2, None, True), (2, 0.29, False), (2, -0.29, False), (2, -0.31, True)],
+    [(1, [], False), (2, [], True), (2, [0.29], False), (2, [-0.29], False), (2, [-0.31], True)],
 )
 def test_units_of_several_modes_are_judged_by_near_the_middle(most_modes, several_at, lacks):
-    several = None if several_at is None else _Several(None, np.full(1, several_at))
+    several = [_Several(None, np.full(1, x)) for x in several_at]
     sample, _ = sample_of({}, several)
     assert sample.lacks(np.array([1, most_modes, 1]), near(0.0)) == lacks
 
 
 def test_a_part_of_the_units_stands_for_all():
     weights = np.random.default_rng(1).uniform(1, 5, N_JUDGED)
-    part = _part(RowSample(rows=Units(np.arange(N_JUDGED)), weights=weights), 200)
+    part = RowSample(rows=Units(np.arange(N_JUDGED)), weights=weights).part(200)
     assert len(part.weights) == len(part.rows.which) == 167
     assert part.weights.sum() == pytest.approx(weights.sum())
     np.testing.assert_allclose(np.ptp(part.weights / weights[part.rows.which]), 0.0, atol=1e-12)

@@ -44,8 +44,10 @@ class FiniteObjective:
 
     Attributes
     ----------
-    x : ndarray of shape (n_dims,), or None
-        Point of the lowest value.
+    x : ndarray of shape (n_dims,)
+        Point of the lowest value; empty as long as there is none.
+    lowest : float
+        This value; infinite as long as there is none.
     n_barred : int
         Number of points so far at which it was infinite.
     n_calls : int
@@ -60,8 +62,7 @@ class FiniteObjective:
 
     def __init__(self, function: Function) -> None:
         self._function = function
-        self.x: np.ndarray | None = None
-        self._lowest = np.inf
+        self.x, self.lowest = np.empty(0), np.inf
         self.n_barred = self.n_calls = 0
         self._begun = time.perf_counter()
 
@@ -75,8 +76,8 @@ class FiniteObjective:
         if np.isfinite(x).all():  # false after a step along a gradient of 1e200
             value, slope = self._function(x)
             if np.isfinite(value) and np.isfinite(slope).all():
-                if value < self._lowest:
-                    self.x, self._lowest = x.copy(), value
+                if value < self.lowest:
+                    self.x, self.lowest = x.copy(), value
                 return value, slope
         self.n_barred += 1
         return np.inf, np.zeros_like(x)
@@ -207,7 +208,7 @@ def minimise_where_finite(
         found = minimise(objective, x, most_steps=most_steps, most_calls=left, bounds=bounds)
         at_border = np.abs(found.x - x).max() > 0.99 * radius
         barred = objective.n_barred > n_barred  # even if it reports convergence
-        if objective.x is None or not (barred or at_border):
+        if not (np.isfinite(objective.lowest) and (barred or at_border)):
             break
         if objective.n_calls >= last:
             _log.info("A search was ended after %d gradients", 5 * most_steps)

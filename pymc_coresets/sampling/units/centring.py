@@ -216,10 +216,10 @@ class _Form:
             objective = negative_of(sampler.posterior(some, weights).density)
             start = objective(x)[0]
             minimise_where_finite(objective, x, most_steps=100)
-            if objective.x is None:
+            if not np.isfinite(objective.lowest):
                 break
-            x, gained = objective.x, start - objective(objective.x)[0]
-            if gained < enough:
+            x = objective.x
+            if start - objective.lowest < enough:
                 break
         return x
 
@@ -300,7 +300,7 @@ class _Sample:
     single: _Form
     forms: dict[int, _Form]
     has_all: bool
-    several: _Several | None = None
+    several: tuple[_Several, ...] = ()
     judges: tuple[RowSample, ...] = ()
 
     @classmethod
@@ -337,8 +337,7 @@ class _Sample:
         UnsupportedModelError
             If there are none.
         """
-        groups = [*(self.judges or [self.single.sample])]
-        groups += [] if self.several is None else [self.several.group]
+        groups = [*(self.judges or [self.single.sample]), *(own.group for own in self.several)]
         judged = [self._judge(around, group, enough) for group in groups]
         most = max(n_modes for n_modes, _, _ in judged)
 
@@ -350,20 +349,20 @@ class _Sample:
             ]
             return float(np.sum(parts)) ** 2
 
-        least, tried, usable = np.inf, known, None
+        least, tried, usable = np.inf, known, list[_Nodes]()
         first = first_degree(self.single.units.factor.n_dims)
         for nodes in self._options(known, most, around):
-            if usable is not None and self._number(nodes) > _MORE * self._number(usable):
+            if usable and self._number(nodes) > _MORE * self._number(usable[0]):
                 break
             found, is_lower = error(nodes), nodes.rule.degree < min(first, known.rule.degree)
             if found <= enough * (_TO_SPARE if is_lower else _BETTER):
                 return replace(nodes, error=found)
-            if found <= enough and usable is None and not is_lower:
-                usable = replace(nodes, error=found)
+            if found <= enough and not is_lower:
+                usable.append(replace(nodes, error=found))
             if not found >= least:
                 least, tried = found, nodes
-        if usable is not None:
-            return usable
+        if usable:
+            return usable[0]
         names, units = list(self.single.units.factor.names), self.form(tried.n_modes).units
         several = f" Levels have up to {most} modes each." if most > 1 else ""
         raise UnsupportedModelError(
@@ -443,7 +442,7 @@ class _Sample:
                 "fewer."
             )
         form, rule = self.form(number), rule_to_judge_by(n_dims)
-        part, first = _part(group, _FOR_JUDGES), rules_to_judge_first_by(n_dims)
+        part, first = group.part(_FOR_JUDGES), rules_to_judge_first_by(n_dims)
         if first and len(part.weights) < len(group.weights):
             exact = form.sums(rule, around, part)
             for fewer in first:
@@ -464,7 +463,7 @@ class _Sample:
         """
         if self.has_all or n_modes.max() == 1:
             return False
-        return self.several is None or np.abs(around.whiten(self.several.x)).max() > _NEAR
+        return all(np.abs(around.whiten(own.x)).max() > _NEAR for own in self.several)
 
     def with_several_modes(self, n_modes: np.ndarray, x: np.ndarray) -> Self:
         """Judge by units of several modes besides: see `lacks`; x is where they have these."""
@@ -473,7 +472,7 @@ class _Sample:
         some = found[:: -(-len(found) // _MOST_OF_SEVERAL)]
         share = masses[some].sum() / masses[found].sum()
         group = RowSample(rows=every.take(some), weights=masses[some] / share)
-        return replace(self, several=_Several(group, x))
+        return replace(self, several=(_Several(group, x),))
 
     def completed(
         self, loglik: LogLikelihood, n_modes: np.ndarray, x: np.ndarray, around: Normal
@@ -540,13 +539,6 @@ class _Sample:
         parts = single.modes.parts_of_nodes(point, single.sample.rows, nodes).max(axis=0)
         counts = nodes.points[parts > _NEGLIGIBLE, 0]
         return float(counts.min()), float(counts.max())
-
-
-def _part(group: RowSample, most: int) -> RowSample:
-    """Return at most as many of some units, which stand for all."""
-    some = np.arange(0, len(group.weights), -(-len(group.weights) // most))
-    share = group.weights[some].sum() / group.weights.sum()
-    return RowSample(rows=group.rows.take(some), weights=group.weights[some] / share)
 
 
 def _trimmed(nodes: _Nodes, lowest: float, highest: float) -> _Nodes:

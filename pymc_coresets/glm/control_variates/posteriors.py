@@ -45,6 +45,7 @@ from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_near, factor_of
 from pymc_coresets.sampling.found_modes import FoundModes, table_of
+from pymc_coresets.sampling.maximisation.many_starts import minimise_together, negative_of_points
 from pymc_coresets.sampling.modes import beside_mode
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sample_search import FEW_TO_SEARCH
@@ -246,8 +247,8 @@ class Posteriors:
         """Return a point from which a search leads to the highest mode of a sample, if several.
 
         Three searches begin near the model's initial point.  If they end at different heights, 48
-        compete: the best dozen of them goes on, and then the best four.  A regression with one
-        predictor, and perhaps a scale, has one.
+        compete, all at once: the best dozen of them goes on, and then the best four.  A regression
+        with one predictor, and perhaps a scale, has one.
         """
         n_dims, rng = len(self.mode), np.random.default_rng(key)
         is_simple = isinstance(self.found, Predictors) and (
@@ -256,23 +257,29 @@ class Posteriors:
         if is_simple or n_dims > FEW_TO_SEARCH:
             return self.mode
         density = self.sampler.density_of_some(max(keyed.rows_to_start(n_dims), 5_000), key)
-
-        def ascended(starts: np.ndarray, most_steps: int) -> tuple[np.ndarray, np.ndarray]:
-            ends = [
-                mode_given_the_rest(density, x, self.is_seen, most_steps=most_steps) for x in starts
-            ]
-            heights = np.nan_to_num(density.values(np.stack(ends)), nan=-1e300)
-            return np.stack(ends)[np.argsort(-heights)], heights
-
-        starts = self.mode + rng.uniform(-1.0, 1.0, (48, n_dims)) * self.is_seen  # as PyMC's jitter
+        seen = self.is_seen
+        starts = self.mode + rng.uniform(-1.0, 1.0, (48, n_dims)) * seen  # as PyMC's jitter
         starts[0] = self.mode
-        _, heights = ascended(starts[:3], 400)
+        ends = [mode_given_the_rest(density, x, seen, most_steps=400) for x in starts[:3]]
+        heights = np.nan_to_num(density.values(np.stack(ends)), nan=-1e300)
         if np.ptp(heights) < _SAME:
             return self.mode
-        for most_steps, n_kept in ((40, 12), (100, 4), (400, 1)):
-            starts = ascended(starts, most_steps)[0][:n_kept]
         _log.info("The likelihood has several modes")
-        highest: np.ndarray = starts[0]
+
+        def whole(some: np.ndarray) -> np.ndarray:
+            points = np.tile(self.mode, (len(some), 1))
+            points[:, seen] = some
+            return points
+
+        def negative(some: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            values, slopes = negative_of_points(density, whole(some))
+            return values, slopes[:, seen]
+
+        left = starts[:, seen]
+        for most_steps, n_kept in ((40, 12), (100, 4), (400, 1)):
+            found = minimise_together(negative, left, most_steps=most_steps, joins=False)
+            left = found.points[np.argsort(found.values, kind="stable")[:n_kept]]
+        highest: np.ndarray = whole(left)[0]
         return highest
 
     def coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:

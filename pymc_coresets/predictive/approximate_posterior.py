@@ -44,6 +44,33 @@ class Replacement(Protocol):
         """Return the log-densities at points, and their gradients, (n_points, D)."""
 
 
+def no_slopes(_: Floats) -> Sequence[Floats]:
+    """Raise: the draws of a density are independent, and need no comparison with it."""
+    raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class KnownLikelihood:
+    """A function of draws that replaces the log-likelihood of all rows: see `Replacement`.
+
+    Parameters
+    ----------
+    of : LogLikelihood
+        Of the model, which has the prior.
+    loglik : callable
+    slopes : callable, optional
+    """
+
+    of: LogLikelihood
+    loglik: Callable[[DrawsLike], Floats]
+    slopes: Callable[[Floats], Sequence[Floats]] = no_slopes
+    n_products: float = 0.0
+
+    def log_density(self, points: Floats) -> Floats:
+        """See `Replacement`."""
+        return self.of.rest.with_rows(points, self.loglik)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ApproximatePosterior:
     """Replacement of all rows in an approximate posterior, with access to all rows.

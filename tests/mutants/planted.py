@@ -91,7 +91,10 @@ PLANTED = [
     *plant(
         "sampling/units/conditionals.py",
         ("np.log(np.cosh(places / _LINEAR))", "0.0"),
-        ("logs - proposed.log_density", "logs"),
+        (
+            "self._log_densities(some, which)(z) - log_density",
+            "self._log_densities(some, which)(z)",
+        ),
         ("* below[:, -1:]", ""),
     ),
     *plant(

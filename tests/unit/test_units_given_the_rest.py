@@ -89,8 +89,8 @@ def test_proposals_around_modes_have_the_density_of_their_mixture(frames, n_mode
     """The mean of normal densities over those of proposals is the mass of the normal ones."""
     some = (frames.middle[..., :n_modes, :], frames.root[..., :n_modes, :], frames.height)
     one = Frames(*some[:2], some[2][:, :n_modes]).take(np.array([0]), np.array([0]))
-    found = one.proposed(100_000, np.random.default_rng(2))
-    z, log_q = found.values[:, 0, :, 0], found.log_density[0, :, 0]
+    values, own = one.proposed(100_000, np.random.default_rng(2))
+    z, log_q = values[:, 0, :, 0], own[0, :, 0]
     mode = one.middle[:, 0, 0, 0]
     root = one.root[:, :, 0, 0, 0]
     scores = np.linalg.solve(root, z - mode[:, None])
@@ -346,8 +346,8 @@ def test_weights_of_proposals_have_a_mean_of_one_and_are_bounded(histograms):
     """Also where a mode is known to the histogram alone: the mass of a density is one."""
     n = 50_000
     frames = Frames(THREE_MODES[None, None], np.full((1, 1, 1, 3, 2), 0.5), np.zeros((1, 3, 2)))
-    found = frames.proposed(n, np.random.default_rng(4), histograms)
-    z, log_q = found.values[0, 0], found.log_density[0] - np.log(3)  # less the height
+    values, own = frames.proposed(n, np.random.default_rng(4), histograms)
+    z, log_q = values[0, 0], own[0] - np.log(3)  # less the height
     weights = np.exp(log_density(z) - log_q)
     error = weights.std(axis=0) / np.sqrt(n)
     assert (np.abs(weights.mean(axis=0) - 1) < 4 * error).all()

@@ -19,7 +19,6 @@ from pymc_coresets.glm.control_variates.by_levels import (
     levels_of,
 )
 from pymc_coresets.glm.control_variates.expansion import (
-    AnyRows,
     AveragedRows,
     Choice,
     ResidualSample,
@@ -321,7 +320,7 @@ def average(
     add = partial(joined, most=n_kept)
     sums, sample = source.reduce(BlockPass.of(size, work, add))
     if seen.found.is_quadratic:
-        sample = AnyRows(sample.rows, sample.spread, sample.keys, sample.most)
+        sample = replace(sample, is_exact=True)
     return _averaged(draws, sums, sample)
 
 

@@ -47,6 +47,8 @@ class ResidualSample:
     keys : ndarray of shape (len(rows),)
     most : int
         Size of the largest sample.
+    is_exact : bool
+        Whether nothing is left of any row: all are quadratic themselves.
 
     References
     ----------
@@ -66,6 +68,7 @@ class ResidualSample:
     spread: np.ndarray
     keys: np.ndarray
     most: int
+    is_exact: bool = False
 
     @classmethod
     def of(cls, rows: Rows, spread: np.ndarray, most: int, *, key: int) -> Self:
@@ -120,7 +123,7 @@ class ResidualSample:
         """
         every, of_every = self.shares(self.most)
         which, beyond = smallest(self.keys, size)
-        if beyond == np.inf:  # nothing is left out
+        if self.is_exact or beyond == np.inf:  # nothing is left out
             return 0.0
         # What decides over a row are the keys of the others.
         limits = np.full(len(self.keys), self.keys[which].max())
@@ -128,14 +131,6 @@ class ResidualSample:
         spread = self.spread[every]
         variances = spread**2 * (1 / np.minimum(1.0, spread * limits[every]) - 1)
         return float((variances / of_every).sum())
-
-
-class AnyRows(ResidualSample):
-    """A sample of rows that are quadratic themselves: whichever they are, nothing is left."""
-
-    def variance(self, size: int) -> float:  # noqa: ARG002
-        """Return the variance of what is left of a sum: none."""
-        return 0.0
 
 
 #: Sums over rows, arrays or sparse ones, and a sample of the rows.

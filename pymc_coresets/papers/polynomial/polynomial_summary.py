@@ -1,6 +1,5 @@
 """The result of PASS-GLM: polynomial statistics, the model built from them, and its checks."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,7 +19,11 @@ from pymc_coresets.papers.polynomial.replacement import (
     polynomial_model,
 )
 from pymc_coresets.papers.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior, log_ratios
+from pymc_coresets.predictive.approximate_posterior import (
+    ApproximatePosterior,
+    KnownLikelihood,
+    log_ratios,
+)
 from pymc_coresets.predictive.model_data import with_data
 from pymc_coresets.predictive.pymc_densities import verify
 from pymc_coresets.reading.draws import DrawsLike
@@ -231,12 +234,22 @@ class PolynomialSummary:
         """
         return ApproximatePosterior(
             parts=[part.loglikelihood for part in self.parts],
-            replacement=_Replacement(self),
+            replacement=KnownLikelihood(
+                self.parts[0].loglikelihood, self._loglik, self._density.slopes
+            ),
             impossible="the support of the likelihood depends on the predictor, which polynomials "
             "cannot represent. Use another link, or build_coreset.",
             remedy="check() shows why.",
             progressbar=self.progressbar,
         )
+
+    def _loglik(self, draws: DrawsLike) -> np.ndarray:
+        """Return the polynomials at draws, (n_draws,)."""
+        return self.statistics.loglik(coefficient_draws(self.parts[0].held, draws))
+
+    @cached_property
+    def _density(self) -> Density:
+        return Density.of_model(Unconstrained(self.model))
 
     # -- judging -------------------------------------------------------------------------------
 
@@ -346,27 +359,3 @@ class PolynomialSummary:
 
     __reduce__ = shared.pickled
     __copy__ = replace
-
-
-@dataclass(frozen=True, eq=False)
-class _Replacement:
-    """The polynomials of a summary, as what replaces all rows."""
-
-    of: PolynomialSummary
-    n_products: float = 0.0
-
-    def loglik(self, draws: DrawsLike) -> np.ndarray:
-        """See `Replacement`."""
-        return self.of.statistics.loglik(coefficient_draws(self.of.parts[0].held, draws))
-
-    def log_density(self, points: np.ndarray) -> np.ndarray:
-        """See `Replacement`."""
-        return self.of.parts[0].loglikelihood.rest.with_rows(points, self.loglik)
-
-    def slopes(self, points: np.ndarray) -> Sequence[np.ndarray]:
-        """See `Replacement`."""
-        return self._density.slopes(points)
-
-    @cached_property
-    def _density(self) -> Density:
-        return Density.of_model(Unconstrained(self.of.model))

@@ -3,9 +3,9 @@
 import logging
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -19,12 +19,11 @@ from pymc_coresets.diagnostics.known_posterior import NOT_SOUGHT, Proposal
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree
 from pymc_coresets.exceptions import InvalidDataError, SamplingError
-from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior
+from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior, KnownLikelihood
 from pymc_coresets.predictive.pymc_densities import verify
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.rest import RestLogDensity
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.modes import proposal
@@ -144,35 +143,16 @@ class KnowsRows(Protocol):
         """Return the log-likelihood at points (n_points, n_dims), (n_points,), in nats."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Known:
-    """A known distribution, as what replaces all rows: its log-density less the prior's."""
-
-    loglikelihood: LogLikelihood
-    around: Normal | GriddedMarginals | KnowsRows
-    n_products: float = 0.0
-
-    def loglik(self, draws: DrawsLike) -> Floats:
-        """See `Replacement`."""
-        own = self.loglikelihood.observations
-        points = own.space.free(Draws.of(draws, own.shapes))
-        if isinstance(self.around, KnowsRows):
-            values = self.around.of_rows(points)
-        else:
-            values = self.around.log_density(points) - self._rest.values(points)
-        return values
-
-    def log_density(self, points: Floats) -> Floats:
-        """See `Replacement`."""
-        return self._rest.with_rows(points, self.loglik)
-
-    def slopes(self, points: Floats) -> Sequence[Floats]:
-        """Raise: its draws are independent, and need no comparison with it."""
-        raise NotImplementedError
-
-    @property
-    def _rest(self) -> RestLogDensity:
-        return self.loglikelihood.rest
+def _loglik_of(
+    loglik: LogLikelihood, around: Normal | GriddedMarginals | KnowsRows, draws: DrawsLike
+) -> Floats:
+    """Return the log-density of a known distribution at draws, less the prior's."""
+    own = loglik.observations
+    points = own.space.free(Draws.of(draws, own.shapes))
+    if isinstance(around, KnowsRows):
+        return around.of_rows(points)
+    values: Floats = around.log_density(points) - loglik.rest.values(points)
+    return values
 
 
 def approximation_by(
@@ -181,7 +161,7 @@ def approximation_by(
     """Return a known distribution as what stands for all rows: its log-density less the prior's."""
     return ApproximatePosterior(
         parts=(loglik,),
-        replacement=_Known(loglik, around),
+        replacement=KnownLikelihood(loglik, partial(_loglik_of, loglik, around)),
         impossible="the distribution around the mode is not to be used.",
         remedy="Build a coreset.",
     )

@@ -312,10 +312,9 @@ class Conditionals:
             some, weights = rows.take(left), []
             own = histograms.take(left)
             for which in self._blocks(some, np.arange(n_draws), n_proposals):
-                proposed = frames.take(which, left).proposed(n_proposals, rng, own)
-                logs = self._log_densities(some, which)(proposed.values)
-                weights.append(logs - proposed.log_density)
-                chains.move(which, left, proposed.values, weights[-1], rng)
+                z, log_density = frames.take(which, left).proposed(n_proposals, rng, own)
+                weights.append(self._log_densities(some, which)(z) - log_density)
+                chains.move(which, left, z, weights[-1], rng)
             chains.judge(left, np.concatenate(weights))
             done += n_proposals
             left = left[chains.left[left] > 0]

@@ -1,7 +1,6 @@
 """Where the densities of units lie at draws of the shared variables, and proposals from there."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -10,16 +9,6 @@ from pymc_coresets.sampling.units.histograms import NO_HISTOGRAMS, Histograms
 
 #: By how many widths a place or a width may be off, for proposals that are worth their while.
 _OFF = 0.3
-
-
-class LocalProposals(NamedTuple):
-    """Values (q, n_draws, n_proposals, n_units), and the logs of their densities.
-
-    The latter are relative to a unit's height: see `Frames`.
-    """
-
-    values: np.ndarray
-    log_density: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +110,7 @@ class Frames:
 
     def proposed(
         self, n_proposals: int, rng: np.random.Generator, histograms: Histograms = NO_HISTOGRAMS
-    ) -> LocalProposals:
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Draw from t distributions along the axes, around any of the modes.
 
         Parameters
@@ -130,6 +119,12 @@ class Frames:
         rng : numpy.random.Generator
         histograms : Histograms, optional
             Those of the only variable of each unit, of several modes: most draws are from these.
+
+        Returns
+        -------
+        values : ndarray of shape (q, n_draws, n_proposals, n_units)
+        log_density : ndarray of shape (n_draws, n_proposals, n_units)
+            Relative to a unit's height.
         """
         q, n_draws, n_modes, n_units = self.middle.shape
         x = student((q, n_draws, n_proposals, n_units), rng)
@@ -138,7 +133,7 @@ class Frames:
         if n_modes == 1:
             z = self._standardised_to(x, np.zeros((1, 1, 1), dtype=np.int64))
             log_density = student_log_density(x) - self._log_volume(0)
-            return LocalProposals(z, log_density + (height + constant))
+            return z, log_density + (height + constant)
         z = self._standardised_to(x, rng.integers(n_modes, size=x.shape[1:]))
         z = histograms.some_replaced(z, rng)
         each = [
@@ -146,7 +141,7 @@ class Frames:
             for m in range(n_modes)
         ]
         log_density = histograms.mixed(z, np.logaddexp.reduce(each) + constant)
-        return LocalProposals(z, log_density + height)
+        return z, log_density + height
 
     def _log_volume(self, mode: int) -> np.ndarray:
         """Return the logarithm of the volume of the axes around a mode, (n_draws, 1, n_units)."""

@@ -9,6 +9,7 @@ runs twice, with an empty and then a filled folder of compiled functions.
 ``--nuts 600`` samples all rows with all variables by nutpie, for so many seconds, and compares the
 shared variables, and the variables of thirty units; the time of a run that did not end is
 extrapolated.  ``--cases users lkj --part 0.1`` runs some of the cases on a part of the units.
+``--parameters`` shows the other choice: all variables are parameters, of a quadratic.
 `benchmarks.unit_certificates` counts coresets that are called reliable and are not.
 """
 
@@ -110,17 +111,37 @@ def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
         seconds[step] = sum(os.times()[:4]) - began
 
 
-def measured(case: Case, part: float, seed: int, nuts: float | None) -> Figures:
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """What part of the units is taken, and whether their variables are parameters."""
+
+    part: float = 1.0
+    seed: int = 1
+    as_parameters: bool = False
+
+    def integrate(self, case: Case) -> bool | str | list[str]:
+        """Return what `build_coreset` is told."""
+        if self.as_parameters:
+            return False
+        return list(case.local) if case.named else "auto"
+
+
+def measured(case: Case, way: Way, nuts: float | None) -> Figures:
     """Build a coreset, sample it, check it, and compare its draws."""
-    model = case.model(part, seed)
+    model, seed = case.model(way.part, way.seed), way.seed
     continuous = not model.discrete_value_vars  # NUTS needs it
     seconds: dict[str, float] = {}
     Path("/proc/self/clear_refs").write_text("5")  # the peak of the memory from here on
     before = memory("VmRSS")
     try:
         with timed(seconds, "build"):
-            integrate = list(case.local) if case.named else "auto"
-            coreset = build_coreset(model, integrate=integrate, random_seed=seed, progressbar=False)
+            coreset = build_coreset(
+                model,
+                integrate=way.integrate(case),
+                allow_local=way.as_parameters,
+                random_seed=seed,
+                progressbar=False,
+            )
         peak = memory("VmHWM") - before
         with timed(seconds, "sample"):
             idata = coreset.sample(cores=1, random_seed=seed, progressbar=False)
@@ -209,23 +230,23 @@ def beside_nuts(
     )
 
 
-def guarded(name: str, part: float, seed: int, nuts: float | None) -> Figures:
+def guarded(name: str, way: Way, nuts: float | None) -> Figures:
     """Measure twice in processes of their own, which are ended where they take far too long."""
     try:
         with TemporaryDirectory() as folder, cached_in(Path(folder)):
-            first = isolated(_quietly, LIMIT, "spawn", name, part, seed, None)
-            again = isolated(_quietly, LIMIT + (nuts or 0.0), "spawn", name, part, seed, nuts)
+            first = isolated(_quietly, LIMIT, "spawn", name, way, None)
+            again = isolated(_quietly, LIMIT + (nuts or 0.0), "spawn", name, way, nuts)
     except NotDoneError as error:
         return Figures(name=CASES[name].name, failure=str(error))
     return replace(again, at_first=first.seconds)
 
 
-def _quietly(name: str, part: float, seed: int, nuts: float | None) -> Figures:
+def _quietly(name: str, way: Way, nuts: float | None) -> Figures:
     case = CASES[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the verdict says it
         try:
-            return measured(case, part, seed, nuts)
+            return measured(case, way, nuts)
         except Exception as error:  # noqa: BLE001
             traceback.print_exc()
             return Figures(name=case.name, failure=f"crashed: {type(error).__name__}")
@@ -305,6 +326,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--part", type=float, default=1.0, help="of the units")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--parameters", action="store_true", help="keep all variables as these")
     parser.add_argument("--nuts", type=float, help="compare with NUTS: seconds for it")
     return parser.parse_args()
 
@@ -312,13 +334,15 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     """Measure the cases."""
     options = parsed()
+    way = Way(part=options.part, seed=options.seed, as_parameters=options.parameters)
 
     def measure(case: str) -> Figures:
-        found = guarded(case, options.part, options.seed, options.nuts)
+        found = guarded(case, way, options.nuts)
         print({k: round(v, 1) for k, v in found.seconds.items()}, flush=True)
         return found
 
-    by_case(options.cases, measure, line_of, report, folder=options.tables, name="units")
+    name = "units-as-parameters" if options.parameters else "units"
+    by_case(options.cases, measure, line_of, report, folder=options.tables, name=name)
 
 
 if __name__ == "__main__":

@@ -533,7 +533,8 @@ def _warn_of_levels(model: pm.Model, wanted: RowsToRead, source: RowSource) -> N
     if not may_have_units(model):
         return
     rows = replace(wanted, rows=None).rows_of(model)
-    if names := chosen_units(rows, n_rows=len(source)):
+    names, _ = chosen_units(rows, n_rows=len(source))
+    if names:
         warn_user(
             f"{list(names)!r} remain parameters of a stream: thousands of rows may not be enough. "
             "If each chunk has all rows of its levels, build a coreset of the first ones, and "

@@ -70,7 +70,7 @@ def with_rows_of_units(model: pm.Model, wanted: RowsToRead) -> tuple[pm.Model, R
     known = wanted.units is not None
     if not (known or named or may_have_units(model) or _has_one_for_each(model, held.n_rows)):
         return model, wanted
-    if not known and chosen_units(inside.rows_of(model), named, n_rows=len(rows)) is None:
+    if not known and not chosen_units(inside.rows_of(model), named, n_rows=len(rows))[0]:
         return model, wanted
     try:
         _refuse(rows, held.values)

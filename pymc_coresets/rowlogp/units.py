@@ -63,8 +63,11 @@ def _has_holes(model: pm.Model) -> bool:
 
 def chosen_units(
     observations: Observations, asked: Sequence[str] | None = None, *, n_rows: int | None = None
-) -> tuple[str, ...] | None:
+) -> tuple[tuple[str, ...], str]:
     """Choose the factor whose variables are integrated out.
+
+    A smaller factor would leave more shared dimensions, for fewer levels.  Beside the choice,
+    ``benchmarks.units --parameters`` has what it takes to keep all variables as parameters.
 
     Parameters
     ----------
@@ -82,8 +85,10 @@ def chosen_units(
 
     Returns
     -------
-    tuple of str, or None
-        None if all variables stay parameters.
+    names : tuple of str
+        Empty if all variables stay parameters.
+    reason : str
+        Why those of many levels do; empty for others.
 
     Raises
     ------
@@ -94,7 +99,7 @@ def chosen_units(
     if asked is not None:
         for _, names in factors:
             if set(asked) <= set(names):
-                return tuple(name for name in names if name in asked)
+                return tuple(name for name in names if name in asked), ""
         lengths = " in likelihoods of one length" if observations.sets else ""
         raise InvalidOptionError(
             f"integrate={list(asked)!r}: these are not variables of the levels of one factor, "
@@ -105,10 +110,12 @@ def chosen_units(
             "for every row, and a pm.Potential with the log-densities of the known ones."
         )
     if not factors:
-        return None
+        return (), ""
     n_levels, names = factors[0]
-    if not has_rules(_n_dims(observations, factors[0])):
-        return None
+    n_dims = _n_dims(observations, factors[0])
+    if not has_rules(n_dims):
+        is_large = n_levels >= _FEWEST_LEVELS
+        return (), why_too_many(observations, names, n_dims) if is_large else ""
     sizes = {name: math.prod(shape) for name, shape in observations.shapes.items()}
     n_shared = sum(n for name, n in sizes.items() if name not in names)
     is_few = n_shared <= FEW_DIMENSIONS  # above this, a quadratic is used
@@ -116,10 +123,17 @@ def chosen_units(
     n_rows = observations.n_obs if n_rows is None else n_rows
     if n_rows < _FEW_ROWS * n_levels and keeps_all(n_levels, n_rows, n_shared):
         enough = _LEAST * n_shared
-    enough = max(_FEWEST_LEVELS, enough)
     missing = [name for name in names if name.endswith(UNOBSERVED)]
     must = bool(missing) or not set(names).isdisjoint(observations.local)
-    return names if must or n_levels >= enough else None
+    if must or n_levels >= max(_FEWEST_LEVELS, enough):
+        return names, ""
+    if n_levels < _FEWEST_LEVELS:
+        return (), ""
+    return (), (
+        f"{list(names)!r} remain parameters: {n_levels:,} levels are few beside {n_shared:,} other "
+        f"free dimensions ({enough:,} would be many). With integrate={list(names)!r} they are "
+        "integrated out all the same."
+    )
 
 
 def keeps_all(n_units: int, n_rows: int, n_shared: int) -> bool:
@@ -160,17 +174,6 @@ def why_too_many(rows: Observations, names: Sequence[str], n_dims: int) -> str:
         f"(levels, 3) and constant weights of shape (3, {n_dims}), as for a walk of three steps "
         "with straight lines between them. That is another model."
     )
-
-
-def why_none_is_chosen(observations: Observations) -> str:
-    """Return why the variables of a factor of many levels stay parameters; empty if none would be.
-
-    For what `chosen_units` says without being asked.
-    """
-    large = [factor for factor in find_factors(observations) if factor[0] >= _FEWEST_LEVELS]
-    if not large or has_rules(n_dims := _n_dims(observations, large[0])):
-        return ""
-    return why_too_many(observations, large[0][1], n_dims)
 
 
 def unit_model(

@@ -55,9 +55,9 @@ def compared(model: pm.Model, *names: str) -> UnitModel:
     return units
 
 
-def chosen(model: pm.Model, asked: Sequence[str] | None = None) -> tuple[str, ...] | None:
+def chosen(model: pm.Model, asked: Sequence[str] | None = None) -> tuple[str, ...]:
     """Return the variables that are integrated out, by themselves or where they are asked for."""
-    return chosen_units(find_observations(model, allow_local=True), asked)
+    return chosen_units(find_observations(model, allow_local=True), asked)[0]
 
 
 def drawn(units: Observations, seed: int = 2, **shared: np.ndarray) -> np.ndarray:

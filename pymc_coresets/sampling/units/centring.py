@@ -32,7 +32,6 @@ from pymc_coresets.rowlogp.units import (
     UnitSettings,
     chosen_units,
     may_have_units,
-    why_none_is_chosen,
     why_too_many,
 )
 from pymc_coresets.rowlogp.verification import verify_rows
@@ -596,9 +595,9 @@ def integrated_out(
     if not (named or may_have_units(model)):
         return None
     rows = wanted.rows_of(model)
-    names = chosen_units(rows, named)
-    if names is None:
-        _tell(why_none_is_chosen(rows), tell)
+    names, reason = chosen_units(rows, named)
+    if not names:
+        _tell(reason, tell, logging.INFO)
         return None
     with doing("comparing rows with PyMC's log-density"):
         verify_rows(
@@ -614,7 +613,7 @@ def integrated_out(
     except (UnsupportedModelError, SamplingError) as error:
         if must:
             raise
-        _tell(f"{list(names)!r} remain parameters. {error.message}", tell)
+        _tell(f"{list(names)!r} remain parameters. {error.message}", tell, logging.WARNING)
         return None
     made = as_units(found.observations)
     known = UnitSettings(
@@ -627,9 +626,9 @@ def integrated_out(
     return found.collapsed(collapse=wanted.collapse), replace(wanted, units=known)
 
 
-def _tell(reason: str, tell: Callable[[str], None] | None) -> None:
+def _tell(reason: str, tell: Callable[[str], None] | None, level: int) -> None:
     """Say why variables remain parameters, if there is a reason."""
     if reason:
-        _log.warning(reason)
+        _log.log(level, reason)
     if reason and tell is not None:
         tell(reason)

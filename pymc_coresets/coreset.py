@@ -329,7 +329,8 @@ class Coreset(WeightedRows):
         model : pm.Model, optional
             Another model with the same free variables; by default yours.  Entries are matched by
             their labels, and those of new levels are drawn from their distribution given the other
-            variables.
+            variables.  Of variables that were integrated out, only its levels are drawn: for a few
+            of many users, give a model whose coords have these alone.
         kind : {"mean", "draws"}, default "mean"
             The expectation of each variable, or its draws.
         draws : int, optional

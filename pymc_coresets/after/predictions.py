@@ -114,7 +114,7 @@ def _for_another(
     """Return draws for the levels of another model, of variables that were integrated out too."""
     refuse_lost(model, idata, own.lost)
     if not {rv.name for rv in model.free_RVs} <= set(idata["posterior"].data_vars):
-        idata = own.complete(idata, rng)
+        idata = own.complete(idata, rng, model=model)
     return with_levels_of(model, idata, rng)
 
 

@@ -104,7 +104,8 @@ class ApproximatePosterior:
     known_start : callable
         Adds to the options of `pm.sample` what is known of the posterior beforehand.
     complete : callable
-        Adds draws of variables that were integrated out to draws that lack them.
+        Adds draws of variables that were integrated out to draws that lack them; of the levels of
+        a `model` alone, if it is given.
     progressbar : bool
         Whether to show how far a call is, if it is not told.
     lost : mapping of str to frozenset of str
@@ -124,7 +125,7 @@ class ApproximatePosterior:
     caveat: str = ""
     certificate: Certificate | None = None
     known_start: Callable[..., dict[str, Any]] = lambda options, **_: options
-    complete: Callable[[xr.DataTree, np.random.Generator], xr.DataTree] = lambda idata, _: idata
+    complete: Callable[..., xr.DataTree] = lambda idata, _, **__: idata
     progressbar: bool = True
     lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
 

@@ -214,18 +214,23 @@ def test_draws_without_levels_are_completed_before_predictions(coreset):
     assert np.abs(errors).max() < 5
 
 
-def test_draws_without_levels_predict_known_and_new_levels_of_another_model(coreset):
-    """Known ones given their rows, and new ones given the variables that all share."""
-    with pm.Model(coords={"user": ["u3", "new"]}) as model:
+@pytest.mark.parametrize("users", [["u3", "new"], ["new", "newer"]])
+def test_draws_without_levels_predict_known_and_new_levels_of_another_model(coreset, users, calls):
+    """Known ones given their rows, which alone are drawn; new ones by what all levels share."""
+    with pm.Model(coords={"user": users}) as model:
         mean, sd, noise = pm.Normal("mean"), pm.HalfNormal("sd"), pm.HalfNormal("noise")
         z = pm.Normal("z", mean, sd, dims="user")
         pm.Normal("y", pm.Normal("b") * 0.0 + z, noise, observed=np.zeros(2))
     n_draws, (mean, sd) = 1_000, exact_conditional()
+    drawn = calls("levels recovered")
     found = coreset.predict(
         fixed_draws(n_draws), model=model, random_seed=3, progressbar=False
     )["predictions"]["y"].values  # fmt: skip
-    widths = np.array([sd[3], SHARED["sd"]]) / np.sqrt(n_draws)
-    assert np.abs((found - [mean[3], SHARED["mean"]]) / widths).max() < 5
+    assert [call.kwargs["levels"] for call in drawn] == [["u3" if "u3" in users else "u0"]]
+    is_known = users[0] == "u3"
+    middle = [mean[3] if is_known else SHARED["mean"], SHARED["mean"]]
+    widths = np.array([sd[3] if is_known else SHARED["sd"], SHARED["sd"]]) / np.sqrt(n_draws)
+    assert np.abs((found - middle) / widths).max() < 5
 
 
 def test_rows_are_refused_before_levels_are_drawn(coreset, fails):

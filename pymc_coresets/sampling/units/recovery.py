@@ -27,6 +27,7 @@ from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.folding import written_function
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
+from pymc_coresets.reading.units.labels import texts_of
 from pymc_coresets.reading.units.observations_of_units import as_units
 from pymc_coresets.reading.user_model import labels_of
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -248,16 +249,18 @@ def completed(
     idata: xr.DataTree,
     rng: np.random.Generator,
     *,
+    model: pm.Model | None = None,
     progressbar: bool | None = None,
 ) -> xr.DataTree:
-    """Add draws of the variables that were integrated out, if they are missing."""
-    observations, posterior = (
-        result.approximation.parts[0].observations,
-        idata["posterior"].to_dataset(),
-    )
-    if set(observations.integrated) <= set(posterior.data_vars):
+    """Add draws of the variables that were integrated out, if they are missing.
+
+    Those of all levels; or of the levels that another model has, and of one if it has none.
+    """
+    loglik, posterior = result.approximation.parts[0], idata["posterior"].to_dataset()
+    if set(loglik.observations.integrated) <= set(posterior.data_vars):
         return idata
-    found = recover(result, idata, random_seed=rng, progressbar=progressbar)
+    levels = None if model is None else _LocalVariables(loglik).levels_in(model, posterior)
+    found = recover(result, idata, levels=levels, random_seed=rng, progressbar=progressbar)
     merged = posterior.merge(found, compat="override").assign_attrs(posterior.attrs | found.attrs)
     return idata.assign(posterior=xr.DataTree(merged))
 
@@ -324,6 +327,19 @@ class _LocalVariables:
         """Labels of all levels, or their numbers if the dimension has none."""
         labels, numbers = labels_of(self.model), range(self.factor.n_levels)
         return next((labels[d] for d in self.observations.dims if d in labels), numbers)
+
+    def levels_in(self, model: pm.Model, posterior: xr.Dataset) -> Sequence[object] | None:
+        """Return the labels of the levels that a model has, too, and at least one.
+
+        None for all of them, where the model has no labels, or other variables have these levels.
+        """
+        dims = [dim for dim in self.observations.dims if dim in labels_of(self.model)]
+        if not dims or dims[0] in posterior.dims or model.coords.get(dims[0]) is None:
+            return None
+        wanted = set(texts_of(model.coords[dims[0]]))
+        known = [self._labels[number] for number in self.levels]
+        texts = zip(known, texts_of(known), strict=True)
+        return [label for label, text in texts if text in wanted] or known[:1]
 
     def numbers_of(self, levels: Sequence[object] | None) -> np.ndarray:
         """Return the numbers of levels, given their labels."""

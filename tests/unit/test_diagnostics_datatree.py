@@ -32,7 +32,7 @@ from pymc_coresets.diagnostics.posterior_draws import Chains, Copies, Shift, thi
 from tests.refusals import refused, warned
 
 DIMS = ("chain", "draw")
-SEEN = Probes(outside=0.0, most=0.0, where="", n_points=30, n_coordinates=10, largest=0.3)
+SEEN = Probes(outside=0.0, most=0.0, where="", n_points=30, largest=0.3)
 ONE_MODE = Modes(
     positions=xr.Dataset({"theta": (MODE, [0.0])}), sds=xr.Dataset({"theta": (MODE, [1.0])}),
     mass=np.ones(1), n_ended=np.array([24]), n_starts=24, images=("",),

@@ -443,6 +443,7 @@ def test_half_the_variance_of_a_few_draws_is_not_known(rng):
 
 def test_divergences_are_part_of_the_verdict():
     assert "12 divergences" in replace(GOOD, n_divergences=12).verdict.text
+    assert "1 divergence:" in replace(GOOD, n_divergences=1).verdict.text
 
 
 @pytest.mark.parametrize("check", [GOOD, replace(FAR, pareto_khat=np.inf), replace(GOOD, ess=1.0)])

@@ -11,6 +11,7 @@ from pymc_coresets.diagnostics.importance import KHAT_USELESS
 from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES, has_several
 from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
+from pymc_coresets.display import counted
 from pymc_coresets.exceptions import warn_user
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic, tolerance_of
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -86,8 +87,9 @@ def limitations(found: Outcome) -> Iterator[str]:
         )
     if not observations.integrated and found.n_obs < FEW_PER_DIMENSION * observations.n_dims:
         yield (
-            f"{found.n_obs} observations for {observations.n_dims} free dimensions are so "
-            "few that a coreset hardly helps: sample the model itself."
+            f"The data are {counted(found.n_obs, 'observation')} for "
+            f"{counted(observations.n_dims, 'free dimension')}, so few that a coreset hardly "
+            "helps: sample the model itself."
         )
     if observations.local:
         yield (
@@ -118,9 +120,9 @@ def _of_rows(found: Outcome) -> Iterator[str]:
     if solution.objective > limit and solution.status is Status.CORRECTABLE:
         yield (
             f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
-            f"the full posterior, because {found.n_obs:,} rows are few for {n_dims:,} free "
-            "dimensions. Importance weights correct that: use reweight() or importance_draws(), or "
-            "allow a size or a tolerance of your own."
+            f"the full posterior, because {found.n_obs:,} rows are few for "
+            f"{counted(n_dims, 'free dimension')}. Importance weights correct that: use reweight() "
+            "or importance_draws(), or allow a size or a tolerance of your own."
         )
     elif solution.objective > limit:
         yield (
@@ -137,9 +139,9 @@ def _of_rows(found: Outcome) -> Iterator[str]:
         )
     elif len(solution.rows) < n_dims and solution.quadratic is None:
         yield (
-            f"{len(solution.rows)} rows for {n_dims} free dimensions leave some directions to the "
-            "prior alone, where the estimated divergence means little: allow a size of "
-            f"{2 * n_dims} at least."
+            f"With {counted(len(solution.rows), 'row')} for {n_dims} free dimensions, some "
+            "directions are left to the prior alone, where the estimated divergence means little: "
+            f"allow a size of {2 * n_dims} at least."
         )
     unmeasured = math.isnan(solution.objective) and solution.status not in _EARLY
     if found.tolerance is not None and unmeasured:
@@ -291,14 +293,14 @@ def _other_remedy(found: Outcome) -> str:
     is_full, needed = len(solution.rows) == found.size, rows_of_a_quadratic(n_dims)
     if needed > 0.5 * found.n_obs:  # more rows than that save nothing
         return (
-            f"The log-likelihoods of {n_dims} free dimensions may vary in {needed} directions, and "
-            f"{found.n_obs} observations are few beside that: a coreset hardly helps. Sample the "
-            "model itself"
+            f"With {counted(n_dims, 'free dimension')}, log-likelihoods may vary in {needed} "
+            f"directions, and {found.n_obs} observations are few beside that: a coreset hardly "
+            "helps. Sample the model itself"
         )
     if found.size < needed and is_full:
         return (
-            f"A quadratic log-posterior in {n_dims} dimensions takes up to {needed} rows: allow "
-            f"{larger}"
+            f"A quadratic log-posterior in {counted(n_dims, 'dimension')} takes up to "
+            f"{needed} rows: allow {larger}"
         )
     if not isinstance(method, RiemannianPursuit):
         way = f"Allow {larger}, or use" if is_full else "Use"

@@ -26,6 +26,7 @@ from pymc_coresets.deadline import doing, forecasts_to, until
 from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.diagnostics.known_posterior import has_several
 from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
+from pymc_coresets.display import counted
 from pymc_coresets.exceptions import (
     InvalidDataError,
     OutOfTimeError,
@@ -610,10 +611,11 @@ def _refuse_few_rows(loglik: LogLikelihood) -> None:
         matrices = [n for n in names if model[n].ndim > 1 and n not in model.named_vars_to_dims]
         advice = [f" If each entry of {n!r} is an observation, give it dims." for n in matrices]
         raise UnsupportedModelError(
-            f"A coreset hardly helps here: {n_obs:,} rows are few for {n_dims:,} free dimensions, "
-            f"of which {sizes[largest]:,} are those of {largest!r}. Sample the model itself, "
-            f"integrate variables of levels out (integrate={largest!r}), or say how rows are to be "
-            f"chosen all the same (method=..., or size=...).{''.join(advice)}"
+            f"A coreset hardly helps here: {n_obs:,} rows are few for "
+            f"{counted(n_dims, 'free dimension')}, of which {sizes[largest]:,} are those of "
+            f"{largest!r}. Sample the model itself, integrate variables of levels out (integrate="
+            f"{largest!r}), or say how rows are to be chosen all the same (method=..., or "
+            f"size=...).{''.join(advice)}"
         )
 
 

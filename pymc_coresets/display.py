@@ -30,6 +30,17 @@ class ColouredText(Protocol):
 type Part = Mapping[str, str] | Sequence[str] | str | ColouredText | None
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which is in the plural unless there is one.
+
+    Examples
+    --------
+    >>> counted(1, "gradient"), counted(0, "row"), counted(1_000, "draw")
+    ('1 gradient', '0 rows', '1,000 draws')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def as_text(title: str, *parts: Part) -> str:
     """Return a title and parts as text; long values and sentences take several lines.
 

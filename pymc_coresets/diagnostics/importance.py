@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_coresets.compat.arviz_api import array_stats
+from pymc_coresets.display import counted
 from pymc_coresets.exceptions import InvalidDataError
 
 type Floats = NDArray[np.float64]
@@ -346,7 +347,7 @@ def _validated(log_ratios: ArrayLike) -> Floats:
     if invalid.size:
         chain, draw = invalid[0]
         raise InvalidDataError(
-            f"log_ratios has {len(invalid)} values that are not finite, the first of them "
+            f"log_ratios is not finite at {counted(len(invalid), 'draw')}, the first of them "
             f"{log_r[chain, draw]} in chain {chain}, draw {draw}: find the observation whose "
             "log-likelihood is not finite at that draw, or leave such draws out.",
             topic="draws",

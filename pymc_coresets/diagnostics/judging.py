@@ -19,7 +19,7 @@ from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES, NOT_SOUGHT,
 from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
 from pymc_coresets.diagnostics.posterior_draws import NO_COPIES, Copies, Shift
 from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict, doubts_of_levels
-from pymc_coresets.display import as_html, as_text
+from pymc_coresets.display import as_html, as_text, counted
 
 TOLERANCE = 0.01
 """Symmetrised KL divergence (nats) up to which draws can be used as they are, by default.
@@ -631,8 +631,9 @@ tolerance, probes
             yield Verdict.starting(
                 Level.DOUBTFUL,
                 Reason.DIVERGENCES,
-                f"NUTS reported {self.n_divergences} divergences in {self.n_sampled:,} draws, so "
-                f"these lack a part of the {self._words.posterior} that it does not enter. "
+                f"NUTS reported {counted(self.n_divergences or 0, 'divergence')} in "
+                f"{self.n_sampled:,} draws, so these lack a part of the {self._words.posterior} "
+                "that it does not enter. "
                 "Reparametrise the model (for hierarchies, non-centred), or raise target_accept.",
             )
         yield from super().doubts()
@@ -651,8 +652,8 @@ tolerance, probes
             found.append("A single chain cannot show whether it converged: sample two or more.")
         if self.n_divergences and not self._often_diverges:
             found.append(
-                f"The sampler reported {self.n_divergences} divergences: reparametrise the model, "
-                "or raise target_accept."
+                f"The sampler reported {counted(self.n_divergences, 'divergence')}: reparametrise "
+                "the model, or raise target_accept."
             )
         return found
 

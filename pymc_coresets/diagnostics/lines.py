@@ -263,8 +263,6 @@ class Probes:
         The coordinate of that line; empty if there is none.
     n_points : int
         Number of points at which both densities were compared.
-    n_coordinates : int
-        Number of coordinates along which lines were drawn.
     largest : float
         Largest absolute log-ratio there, relative to the middle of each line, in nats.
     misfit : float
@@ -285,9 +283,7 @@ class Probes:
 
     Examples
     --------
-    >>> found = Probes(
-    ...     outside=0.3, most=0.26, where="alpha", n_points=60, n_coordinates=28, largest=9.0
-    ... )
+    >>> found = Probes(outside=0.3, most=0.26, where="alpha", n_points=60, largest=9.0)
     >>> found.in_short
     '0.3 nats, 0.26 of them along alpha, at 60 points'
     """
@@ -296,7 +292,6 @@ class Probes:
     most: float = 0.0
     where: str = ""
     n_points: int = 0
-    n_coordinates: int = 0
     largest: float = 0.0
     misfit: float = 0.0
     misfit_limit: float = math.inf

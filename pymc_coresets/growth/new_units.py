@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_coresets.display import counted
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.growth.reductions import moved_to, require_same_densities
 from pymc_coresets.reading.quadratic import Quadratic
@@ -234,10 +235,10 @@ def _apart(parts: Sequence[UnitPart]) -> np.ndarray:
     if (counts > 1).any():
         twice = labels[counts > 1]
         raise InvalidDataError(
-            f"{len(twice):,} levels of {dim!r} come again, among them {str(twice[0])!r}: rows of "
-            "one level depend on each other through its variables, and must come together. Leave "
-            "these levels out, build a coreset of all rows of all levels, or give the levels "
-            "labels of their own if they are others.",
+            f"The parts have {counted(len(twice), 'level')} of {dim!r} in common, such as "
+            f"{str(twice[0])!r}: rows of one level depend on each other through its variables, "
+            "and must come together. Leave these levels out, build a coreset of all rows of all "
+            "levels, or give the levels labels of their own if they are others.",
             topic="the-data-and-the-model",
         )
     return labels

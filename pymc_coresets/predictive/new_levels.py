@@ -14,6 +14,7 @@ from pytensor.graph import Variable, ancestors
 
 from pymc_coresets.compat.pytensor_api import XTensorVariable
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, Chains
+from pymc_coresets.display import counted
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.forward import Predictions, forward_graphs
 from pymc_coresets.reading.draws import dims_of
@@ -92,10 +93,10 @@ def refuse_lost(model: pm.Model, idata: xr.DataTree, lost: Mapping[str, Collecti
         found = set(labels).intersection(texts_of(model.coords.get(dim) or ())).difference(drawn)
         if found:
             raise InvalidDataError(
-                f"{len(found):,} levels of {dim!r}, such as {min(found)!r}, are not new to the "
-                "coreset, but their rows are gone: drawn as new ones, they would be as if they had "
-                "none. Leave them out of the model, or predict them with draws from a coreset that "
-                "has their rows.",
+                f"Rows of {counted(len(found), 'level')} of {dim!r} are gone, such as those of "
+                f"{min(found)!r}, which are not new to the coreset: drawn as new ones, levels "
+                "would be as if they had none. Leave them out of the model, or predict them with "
+                "draws from a coreset that has their rows.",
                 topic="draws",
             )
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.ancestry import OBJECTIVE_OF_PARTS, Ancestry
 from pymc_coresets.diagnostics.known_posterior import NOT_SOUGHT
+from pymc_coresets.display import counted
 from pymc_coresets.reading.folding import values_of
 from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
@@ -176,7 +177,7 @@ def facts_of(coreset: WeightedRows) -> dict[str, str]:
         "integrated": "",
         "quadratic": ""
         if quadratic is None
-        else f"of {len(quadratic.names):,} coefficients, for all rows",
+        else f"of {counted(len(quadratic.names), 'coefficient')}, for all rows",
         "weights": _weights(coreset),
         "terms": "",
         "groups": "",

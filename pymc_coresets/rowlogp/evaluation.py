@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pymc_coresets.deadline import doing
+from pymc_coresets.display import counted
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
@@ -396,7 +397,8 @@ class LogLikelihood:
         raise InvalidDataError(
             f"The log-likelihood of {self.source.place(int(first.positions[0]))} is "
             f"{values[bad_draws[0], bad_rows[0]]} at draw {bad_draws[0]} "
-            f"({len(np.unique(bad_rows))} rows, {len(np.unique(bad_draws))} draws of a block). "
+            f"({counted(len(np.unique(bad_rows)), 'row')}, "
+            f"{counted(len(np.unique(bad_draws)), 'draw')} of a block). "
             + (f"Its data are not finite in {suspects}. " if suspects else "")
             + "Check the data there, or use a weighting distribution whose draws the data allow."
         )

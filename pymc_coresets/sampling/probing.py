@@ -171,7 +171,6 @@ class Probing:
             most=float(found[worst]),
             where=self.names[self.lines.columns[worst]] if found[worst] else "",
             n_points=n_points,
-            n_coordinates=len(self.lines),
             largest=largest,
         )
 

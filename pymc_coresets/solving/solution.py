@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_coresets.display import counted
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 
@@ -82,7 +83,7 @@ class Progress:
     seconds_evaluating: float = 0.0
 
     def __str__(self) -> str:
-        note = f"{self.size} rows"
+        note = counted(self.size, "row")
         if math.isfinite(self.heldout_objective):
             note += f", {self.heldout_objective:.2g} nats"
         return note if math.isnan(self.pareto_khat) else f"{note}, k-hat {self.pareto_khat:.2f}"

@@ -505,6 +505,7 @@ PLANTED = [
             "return _Place(decide(known, view, change, place.share)[0], 1.0, unimproved)",
         ),
         ("max(self.options.tolerance, self.objective_of_start)", "self.objective_of_start"),
+        ("except KeyboardInterrupt:", "except GeneratorExit:"),
         ("if not self.history.steps:", "if False:"),
         ("if proposed.is_reliable or", "if True or"),
         ("deadline=self.job.deadline", "deadline=math.inf"),

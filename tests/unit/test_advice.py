@@ -419,7 +419,7 @@ def test_a_coreset_that_was_not_measured_is_said_to_be_so(status):
     ("options", "words"),
     [
         ({"counts": {"n_sampler_draws": 1_000, "n_divergences": 11}}, "11 of 1000 draws"),
-        ({"n_dims": 101}, "leave some directions to the prior"),
+        ({"n_dims": 101}, "some directions are left to the prior"),
         ({"n_obs": 49}, "sample the model itself"),
     ],
 )

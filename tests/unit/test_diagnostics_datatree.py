@@ -32,7 +32,7 @@ from pymc_coresets.diagnostics.posterior_draws import Chains, Copies, Shift, thi
 from tests.refusals import refused, warned
 
 DIMS = ("chain", "draw")
-SEEN = Probes(outside=0.0, most=0.0, where="", n_points=30, n_coordinates=10, largest=0.3)
+SEEN = Probes(outside=0.0, most=0.0, where="", n_points=30, largest=0.3)
 ONE_MODE = Modes(
     positions=xr.Dataset({"theta": (MODE, [0.0])}), sds=xr.Dataset({"theta": (MODE, [1.0])}),
     mass=np.ones(1), n_ended=np.array([24]), n_starts=24, images=("",),
@@ -443,6 +443,7 @@ def test_half_the_variance_of_a_few_draws_is_not_known(rng):
 
 def test_divergences_are_part_of_the_verdict():
     assert "12 divergences" in replace(GOOD, n_divergences=12).verdict.text
+    assert "1 divergence:" in replace(GOOD, n_divergences=1).verdict.text
 
 
 @pytest.mark.parametrize("check", [GOOD, replace(FAR, pareto_khat=np.inf), replace(GOOD, ess=1.0)])

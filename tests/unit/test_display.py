@@ -23,7 +23,7 @@ from pymc_coresets import (
     merge,
 )
 from pymc_coresets.deadline import doing, forecast, forecasts_to, here, paced, stop_if_late, until
-from pymc_coresets.display import TEXT_WIDTH, as_html, as_text
+from pymc_coresets.display import TEXT_WIDTH, as_html, as_text, counted
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.progress import Reporter
 from pymc_coresets.rows.memory import in_threads
@@ -58,6 +58,13 @@ def test_no_line_of_text_is_longer_than_a_terminal():
 
 def test_what_is_empty_is_left_out():
     assert as_text("T", {}, "") == "T"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (12_345, "12,345 rows")]
+)
+def test_one_is_singular(number, text):
+    assert counted(number, "row") == text
 
 
 def test_notebooks_show_the_verdict_in_its_colour_and_the_card_with_an_edge_of_it():

@@ -134,7 +134,7 @@ def test_a_tail_without_an_end_is_infinitely_far():
 
 def test_probes_say_in_short_what_was_found():
     assert Probes().in_short == "not looked at"
-    found = Probes(outside=0.0, most=0.0, where="", n_points=9, n_coordinates=3, largest=0.1)
+    found = Probes(outside=0.0, most=0.0, where="", n_points=9, largest=0.1)
     assert found.in_short == "nothing missed, at 9 points"
 
 
@@ -330,7 +330,7 @@ def wider(x, column=3):
 def test_nothing_is_missed_where_the_densities_are_the_same(space):
     found = probed(stands_in(space), drawn_probing(space))
     assert (found.outside, found.where, found.constant) == (0.0, "", "")
-    assert found.n_points == 3 * found.n_coordinates == 12
+    assert found.n_points == 12  # three on each of four lines
     assert found.largest == 0.0
     assert found.misfit < found.misfit_limit
 
@@ -551,7 +551,7 @@ def test_a_few_draws_on_the_border_are_no_origins_of_lines(space):
     draws = drawn_probing(space)
     draws.values["scale"][:3] = 0.0
     found = probed(stands_in(space), draws)
-    assert found.n_coordinates == 3
+    assert found.n_points == 3 * 3  # on a line along each of the other coordinates
     assert found.misfit < found.misfit_limit
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -448,21 +449,27 @@ def test_the_first_rows_are_kept_where_rounds_do_not_improve_on_them():
     assert solution.objective == solution.history["heldout_objective"][0] > 0.01
 
 
+class Beside(Proposing):
+    """Has a proposal beside the posterior, whose own weights do not say so; may fail later."""
+
+    def __init__(self, *, fails=False):
+        super().__init__()
+        self.fails = fails
+
+    def propose(self, n_draws, *, start_size, rng):
+        draws = 0.01 * rng.normal(size=(n_draws, D)) + 5.0
+        return Proposal(draws=draws, log_ratios=np.zeros(n_draws))
+
+    def draw(self, rows, weights, n_draws, *, rng):
+        if self.fails and self.n_drawn:
+            raise SamplingError("no second draws")
+        return super().draw(rows, weights, n_draws, rng=rng)
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_rows_that_held_out_draws_praised_wrongly_are_drawn_from_again(fails):
-    """A proposal beside the posterior, whose own weights do not say so: few draws certify first."""
-
-    class Beside(Proposing):
-        def propose(self, n_draws, *, start_size, rng):
-            draws = 0.01 * rng.normal(size=(n_draws, D)) + 5.0
-            return Proposal(draws=draws, log_ratios=np.zeros(n_draws))
-
-        def draw(self, rows, weights, n_draws, *, rng):
-            if fails and self.n_drawn:
-                raise SamplingError("no second draws")
-            return super().draw(rows, weights, n_draws, rng=rng)
-
-    posterior = Beside()
+    """Few draws certify first."""
+    posterior = Beside(fails=fails)
     solution = one_look(posterior, tolerance=1e-4)
     if fails:
         assert solution.status is Status.SAMPLING_FAILED
@@ -470,6 +477,44 @@ def test_rows_that_held_out_draws_praised_wrongly_are_drawn_from_again(fails):
     else:
         assert solution.objective <= 1e-4
         assert posterior.n_drawn > 400
+
+
+def interrupted_at(posterior, n):
+    """Return a posterior that is interrupted at the n-th call for draws, and what was drawn from."""
+    draw, tried = posterior.draw, []
+
+    def drawn(rows, weights, n_draws, *, rng):
+        if len(tried) == n:
+            raise KeyboardInterrupt
+        tried.append(weights)
+        return draw(rows, weights, n_draws, rng=rng)
+
+    posterior.draw = drawn
+    return posterior, tried
+
+
+@pytest.mark.parametrize(
+    ("kind", "build", "n_before"),
+    [
+        (Misleading, partial(construct, size=5, start_size=1_000), 1),  # ends with uniform weights
+        (Beside, partial(one_look, tolerance=1e-4), 0),  # draws after the certificate, then rounds
+        (Proposing, partial(one_look, size=6, tolerance=1e-9), 0),
+    ],
+)
+def test_ctrl_c_loses_nothing_that_was_measured(kind, build, n_before):
+    """Each run is interrupted at other draws; the first steps of some are no coresets of theirs."""
+    whole = build(kind())
+    heldout = whole.history["heldout_objective"]
+    for n in range(1, len(heldout)):
+        posterior, tried = interrupted_at(kind(), n)
+        found = build(posterior)
+        assert found.status is Status.INTERRUPTED
+        np.testing.assert_array_equal(found.history["heldout_objective"], heldout[:n])
+        if n == n_before:
+            assert np.isnan(found.objective)
+        else:
+            best = n_before + np.argmin(heldout[n_before:n])
+            np.testing.assert_array_equal(found.weights, tried[best])
 
 
 def test_the_log_ratios_are_those_of_the_best_round():

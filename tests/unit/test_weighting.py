@@ -279,7 +279,7 @@ def test_who_asks_for_a_coreset_gets_one(model, options, fails):
 def test_weights_lines_and_modes_must_all_serve(found):
     assert found.is_certified
     assert found.certificate.modes.words == "1, as the posterior is log-concave"
-    assert found.probes.n_coordinates == D
+    assert found.probes.n_points >= 3 * D  # along each coordinate
 
     def weighed(log_ratios):
         return replace(found, proposal=replace(found.proposal, log_ratios=log_ratios))

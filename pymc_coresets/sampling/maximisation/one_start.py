@@ -13,6 +13,7 @@ from scipy.linalg import LinAlgError, cholesky, inv
 from scipy.optimize import OptimizeResult, minimize
 
 from pymc_coresets.deadline import forecast, stop_if_late
+from pymc_coresets.display import counted
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.numerics import ROUNDING
 from pymc_coresets.sampling.density import Density, Slopes
@@ -69,7 +70,7 @@ class FiniteObjective:
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value and the gradient at a point (n_dims,)."""
         self.n_calls += 1
-        stop_if_late(f"{self.n_calls:,} gradients")
+        stop_if_late(counted(self.n_calls, "gradient"))
         if self.n_calls == 3:  # the first one compiles functions
             forecast(_USUAL * (time.perf_counter() - self._begun))
         self._begun = time.perf_counter()

@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 from pytensor.graph import Variable, clone_replace
 
 from pymc_coresets.compat.pymc_api import compile_function
+from pymc_coresets.display import counted
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import WRITTEN_MODE
@@ -80,8 +81,8 @@ def drawn_from_priors(
                 found[s, :, part.columns] = part.flat(values)[levels]
     except NotImplementedError as error:
         raise UnsupportedModelError(
-            f"{len(levels):,} levels of {[part.name for part in parts]!r} have no rows, and PyMC "
-            "cannot draw from their prior: leave them out (levels=...), or give the prior a "
-            "`random` function."
+            f"There are no rows of {counted(len(levels), 'level')} of "
+            f"{[part.name for part in parts]!r}, and PyMC cannot draw from their prior: leave them "
+            "out (levels=...), or give the prior a `random` function."
         ) from error
     return found

@@ -28,6 +28,7 @@ from pymc_coresets.sampling.curvature import laplace, laplace_parts
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.found_modes import FoundModes
+from pymc_coresets.sampling.maximisation.many_modes import maximise_by_curvature, settled_each
 from pymc_coresets.sampling.maximisation.one_start import near_mode
 from pymc_coresets.sampling.maximisation.paths import are_apart
 from pymc_coresets.sampling.mode_search import (
@@ -672,3 +673,21 @@ def test_a_side_on_which_a_density_falls_by_huge_values_is_narrow():
         lambda x: np.where(x[:, 0] > 0, -1.7e308 * (x[:, 0] > 0.0), -np.square(x[:, 0]) / 2)
     )
     np.testing.assert_allclose(split.tails.stretch, [[1.0], [0.5]])
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-9, 1e-18])
+def test_a_mode_is_found_in_coordinates_of_tiny_scales(scale):
+    """A count of 7 at each of two predictors, whose log-density has its mode in closed form."""
+    x = np.array([[1.0, 1 / scale], [1.0, 3 / scale]])
+
+    def slopes(points):
+        rates = np.exp(points @ x.T)
+        return (7 * points @ x.T - rates).sum(axis=1), (7 - rates) @ x
+
+    with np.errstate(over="ignore"):
+        density = Density(slopes)
+        ends = maximise_by_curvature(density, np.zeros((1, 2)), n_gradients=1_000)
+        [found] = settled_each(density, ends.points)
+    assert isinstance(found, Normal)
+    np.testing.assert_allclose(found.location * [1, 1 / scale], [np.log(7), 0.0], atol=1e-4)
+    np.testing.assert_allclose(found.factor.matrix, 7 * x.T @ x, rtol=1e-2)

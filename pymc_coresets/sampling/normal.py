@@ -246,7 +246,8 @@ class Normal:
                 [[log_density(self.at(way * axes)) for way in side * distances] for side in (-1, 1)]
             )
             falls = np.nan_to_num(below[:, -1] - below[:, -2], nan=np.inf)
-        scales = np.nan_to_num(distances / np.sqrt(2 * np.maximum(below, 1e-3)), nan=1.0)
+            # A fall that overflows is one of no width, as one to minus infinity.
+            scales = np.nan_to_num(distances / np.sqrt(2 * np.maximum(below, 1e-3)), nan=1.0)
         near, far = np.split(scales, [len(_DISTANCES)], axis=1)
         stretch = np.clip(near.max(axis=1), 0.5, 3.0)
         excess = (far.max(axis=1) / stretch).max(axis=0)

@@ -1,4 +1,4 @@
-"""Outcomes in cents or in millions: the same rows, with the same weights."""
+"""Outcomes and predictors in any unit: the same rows with the same weights, the same posterior."""
 
 import numpy as np
 import pymc as pm
@@ -45,3 +45,41 @@ def test_the_unit_of_the_outcome_changes_nothing(kind):
     check = other.check(other.sample(random_seed=1, progressbar=False, quiet=True))
     assert check.reliable
     assert check.second_opinion is not None
+
+
+def seconds(kind: str, unit: float) -> pm.Model:
+    """Return a regression on a raw time in seconds, whose slopes are standard normal per second."""
+    rng = np.random.default_rng(2)
+    time = 1.7e9 + 1e7 * rng.normal(size=N)
+    standardised = (time - time.mean()) / time.std()
+    mean = np.exp(0.5 + 0.3 * standardised)
+    with pm.Model() as found:
+        x, slopes = time / unit, pm.Normal("slopes", 0, unit, shape=1)
+        eta = pm.Normal("intercept") + slopes[0] * x
+        if kind == "square":
+            eta += pm.Normal("bends", 0, unit**2) * x**2
+            pm.Poisson("y", pm.math.exp(eta), observed=rng.poisson(mean))
+        elif kind == "counts":
+            alpha = pm.Exponential("alpha", 1)
+            counts = rng.negative_binomial(2, 2 / (2 + mean))
+            pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=alpha, observed=counts)
+        else:
+            noise = rng.standard_t(4, size=N)
+            own = {"nu": pm.Gamma("nu", 2, 0.1), "sigma": pm.HalfNormal("sigma")}
+            pm.StudentT("y", mu=eta, observed=1 + standardised / 2 + noise, **own)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["square", "counts", "robust"])
+def test_a_predictor_in_the_billions_has_the_posterior_of_one_of_about_one(kind):
+    """Means and standard deviations at five standard errors of 2,000 draws each."""
+    found = {}
+    for unit in (1.0, 1.7e9):
+        coreset = build_coreset(seconds(kind, unit), random_seed=1, progressbar=False)
+        idata = coreset.sample(random_seed=1, progressbar=False, quiet=True)
+        assert coreset.check(idata).reliable
+        draws = idata["posterior"]["slopes"].to_numpy().ravel() / unit
+        found[unit] = draws.mean(), draws.std()
+    (one, spread), (other, other_spread) = found.values()
+    assert abs(one - other) < 5 * spread * np.sqrt(2 / 2_000)
+    assert abs(np.log(spread / other_spread)) < 5 * np.sqrt(1 / 2_000)

@@ -28,6 +28,8 @@ from pymc_coresets.sampling.curvature import laplace, laplace_parts
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.found_modes import FoundModes
+from pymc_coresets.sampling.maximisation.many_modes import maximise_by_curvature, settled_each
+from pymc_coresets.sampling.maximisation.one_start import near_mode
 from pymc_coresets.sampling.maximisation.paths import are_apart
 from pymc_coresets.sampling.mode_search import (
     find_modes,
@@ -650,3 +652,42 @@ def test_where_there_is_one_mode_all_rows_are_not_read(funnel):
     np.testing.assert_allclose(found.mixture.parts[0].location, 0.0, atol=0.05)
     assert found.modes[0].n_ended > 0
     assert one.read == found.n_gradients == 0
+
+
+@pytest.mark.parametrize("exponent", [0, 20, 101, 150, 200, 306])
+@pytest.mark.parametrize("n_dims", [1, 3])
+def test_a_start_where_values_are_huge_is_given_up_without_overflow(n_dims, exponent):
+    def log_density(x):
+        return -(10.0**exponent) * np.square(x - 1.0).sum(axis=1)
+
+    start = heavy_tailed(np.zeros(n_dims), 10 * np.eye(n_dims))
+    if exponent < 100:
+        np.testing.assert_allclose(near_mode(log_density, start).location, 1.0)
+    else:
+        with pytest.raises(SamplingError, match="no mode near the start"):
+            near_mode(log_density, start)
+
+
+def test_a_side_on_which_a_density_falls_by_huge_values_is_narrow():
+    split = heavy_tailed(np.zeros(1), np.eye(1)).split(
+        lambda x: np.where(x[:, 0] > 0, -1.7e308 * (x[:, 0] > 0.0), -np.square(x[:, 0]) / 2)
+    )
+    np.testing.assert_allclose(split.tails.stretch, [[1.0], [0.5]])
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-9, 1e-18])
+def test_a_mode_is_found_in_coordinates_of_tiny_scales(scale):
+    """A count of 7 at each of two predictors, whose log-density has its mode in closed form."""
+    x = np.array([[1.0, 1 / scale], [1.0, 3 / scale]])
+
+    def slopes(points):
+        rates = np.exp(points @ x.T)
+        return (7 * points @ x.T - rates).sum(axis=1), (7 - rates) @ x
+
+    with np.errstate(over="ignore"):
+        density = Density(slopes)
+        ends = maximise_by_curvature(density, np.zeros((1, 2)), n_gradients=1_000)
+        [found] = settled_each(density, ends.points)
+    assert isinstance(found, Normal)
+    np.testing.assert_allclose(found.location * [1, 1 / scale], [np.log(7), 0.0], atol=1e-4)
+    np.testing.assert_allclose(found.factor.matrix, 7 * x.T @ x, rtol=1e-2)

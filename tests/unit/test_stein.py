@@ -273,6 +273,26 @@ def test_what_is_too_small_in_each_column_is_seen_in_all():
     assert normal_stein_of_units(z, n_all=10**6).limit > normal_stein_of_units(z).limit
 
 
+@pytest.mark.parametrize(("n_draws", "explained"), [(1_000, 0.03), (100, 0.3)])
+def test_one_column_whose_draws_were_permuted_goes_with_other_variables(n_draws, explained):
+    """Normal variables around a shared one, which explains a share of their variance."""
+    rng = np.random.default_rng(1)
+    shared, variance = rng.normal(size=(4, n_draws, 1)), 1 / explained - 1
+    z = shared + rng.normal(0, np.sqrt(variance), size=(4, n_draws, N))
+
+    def found(z):
+        def log_density(_, x):
+            return -np.square(x - shared.reshape(-1, 1)).sum(axis=1) / 2 / variance
+
+        of_z, given = (shared - z) / variance, shared / variance + 0 * z
+        return deviation_of_units(z, of_z, given, NAMES, log_density, variables=VARIABLES)
+
+    assert not found(z).is_noticeable
+    z[:, :, 3] = rng.permutation(z[:, :, 3].ravel()).reshape(4, n_draws)
+    assert found(z).is_noticeable
+    assert found(z).where == "z[3]"
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_values_that_are_rare_are_not_noticeable(seed):
     rng = np.random.default_rng(seed)

@@ -29,6 +29,8 @@ _MOVED = 1e-2
 _ENOUGH = 1e-10
 #: Lengths of the steps that are tried at once, as multiples of the last one that gained.
 _TRIED = np.array([16.0, 4.0, 1.0, 1 / 4, 1 / 16, 1 / 64])
+#: Scale below which a coordinate is in units of it, such as a coefficient of a large predictor.
+_TINY = 1e-3
 #: Length at which a search that gains nothing has ended.
 _SHORTEST = 1e-10
 
@@ -115,7 +117,7 @@ def _local_diagonals(density: Density, points: np.ndarray) -> np.ndarray:
     steps = np.full(points.shape, 1e-4)  # in units of the unconstrained space
     diagonals = np.empty(points.shape)
     where = _everywhere(points)
-    for _ in range(6):
+    for _ in range(12):
         diagonals[where] = _diagonals(density, points, steps, where)
         # A step of a scale or more does not measure the curvature, and may overflow.
         each, coordinates = (~(np.abs(diagonals) * steps**2 <= 1.0)).nonzero()
@@ -235,9 +237,9 @@ def maximise_by_curvature(
     """Maximise a density from many starts, on ridges too narrow for gradients alone.
 
     They occur if a scale multiplies a well-determined variable, as in non-centred hierarchies, and
-    if outcomes are in the millions: coordinates of more than one are in units of their scale.  Each
-    ascent takes steps of several lengths at once, the best within a trust region of that radius by
-    its curvature.
+    if outcomes or predictors are in the millions: coordinates of a scale above one, or below 1e-3,
+    are in units of that.  Each ascent takes steps of several lengths at once, the best within a
+    trust region of that radius by its curvature.
 
     Parameters
     ----------
@@ -300,7 +302,8 @@ class _RidgeAscents:
         which, hessians = which[bounded], hessians[bounded]
         if begin:
             diagonals = np.abs(np.diagonal(hessians, axis1=1, axis2=2))
-            self._units[which] = np.maximum(scales_of(diagonals), 1.0)
+            scales = scales_of(diagonals)
+            self._units[which] = np.where((scales < _TINY) | (scales > 1.0), scales, 1.0)
         units = self._units[which]
         scaled = hessians * units[:, :, None] * units[:, None]
         self._curvatures[which], self._axes[which] = np.linalg.eigh(scaled)

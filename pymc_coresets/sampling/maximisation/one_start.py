@@ -29,6 +29,8 @@ _NO_MODE = "The marginal posterior of the scales has no mode near the start."
 FLAT = 1e-3
 #: Gradient at which the mode of all rows is close enough to draw there, per standard deviation.
 CLOSE = 0.3
+#: Log-densities from which on squares of slopes could overflow.
+_HUGE = 1e100
 #: Gradients of a usual search for a mode, by which its time is forecast.
 _USUAL = 100
 
@@ -380,14 +382,14 @@ def _expansion(
     """Return a function's value, gradient and Hessian at a point in coordinates ``x + spread z``.
 
     By differences over 0.3 in z, from as many evaluations as a quadratic has terms.  Raises if a
-    value is not finite, or values differ by no more than rounding.
+    value is not finite or huge, or values differ by no more than rounding.
     """
     step, units = 0.3, np.eye(len(x))
     first, second = np.triu_indices(len(x), 1)
     z = step * np.concatenate([np.zeros((1, len(x))), units, -units, units[first] + units[second]])
     values = log_density(x + z @ spread.T)
     largest = float(np.abs(values).max())
-    if not np.isfinite(largest) or (len(values) > 1 and np.ptp(values) <= ROUNDING * largest):
+    if not largest < _HUGE or (len(values) > 1 and np.ptp(values) <= ROUNDING * largest):
         raise SamplingError(_NO_MODE)
     height = float(values[0])
     ahead, behind, corners = np.split(values[1:], [len(x), 2 * len(x)])

@@ -10,6 +10,7 @@ from collections import Counter
 from functools import partialmethod
 from pathlib import Path
 
+import arviz_base  # noqa: F401 - before JAX is taken away below
 import pymc
 import pytensor
 import pytest
@@ -52,6 +53,10 @@ Variable.eval = partialmethod(Variable.eval, mode="FAST_COMPILE")
 # PyMC looks in all of its plots for names that it does not have, and pytest asks each module that a
 # file of tests imports for some of its own.
 vars(pymc).pop("__getattr__", None)
+
+# ArviZ leaves a module in place of JAX, which loads it as soon as SciPy asks whether an array is one
+# of JAX's: that took a tenth of a worker's memory.  Tests that need JAX import it.
+sys.modules.pop("jax", None)
 
 # Examples would depend on each number in the package, and on what else is imported: to collect the
 # numbers, all files are parsed, and all that is loaded where it is used, such as JAX, is loaded.

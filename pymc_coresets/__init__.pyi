@@ -29,6 +29,8 @@ from .growth.new_rows import merge as merge
 from .growth.streams import CoresetStream as CoresetStream
 from .methods.exact_or_uniform import Exact as Exact
 from .methods.exact_or_uniform import Uniform as Uniform
+from .methods.job import Job as Job
+from .methods.job import Method as Method
 from .methods.pursuit import Pursuit as Pursuit
 from .methods.riemannian import RiemannianPursuit as RiemannianPursuit
 from .one_call import coreset_of as coreset_of
@@ -50,5 +52,7 @@ from .sampling.accuracy import check_approximation as check_approximation
 from .sampling.weighting import Laplace as Laplace
 from .sampling.weighting import Prior as Prior
 from .sampling.weighting import Subsample as Subsample
+from .solving.solution import Solution as Solution
+from .solving.solution import Status as Status
 
 __version__: str

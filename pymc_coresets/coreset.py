@@ -92,7 +92,8 @@ class Coreset(WeightedRows):
         A sentence that says why the method stopped.
     objective : float
         The method's own estimate of the symmetrised KL divergence from the full posterior, in nats,
-        from held-out draws if there are any; NaN for methods that make no estimate.
+        from held-out draws if there are any; NaN for methods that make no estimate.  With a fixed
+        weighting distribution it is that at draws of the latter, and `check` may find much more.
     random_seed : int or None
         The seed that it was built from, if that was a number.
     history : xarray.Dataset

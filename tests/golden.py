@@ -4,8 +4,8 @@ Every model of the zoo is built by default settings, and every eighth by each me
 degrees 2 and 4 and the sensitivities of logistic regressions come with them.  The first run
 writes indices, weights, objective and text of each to FILE; later ones compare with it, and print
 what differs.  It is meant for changes that must not change results, on one machine whose caches of
-compiled functions are full, as after another run: PyTensor lets Numba reorder sums (`fastmath`), and
-what it has just compiled has other last digits than what is read from disk.
+compiled functions are full, as after another run: PyTensor lets Numba reorder sums (`fastmath`),
+and what it has just compiled has other last digits than what is read from disk.
 """
 
 import argparse

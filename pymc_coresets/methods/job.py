@@ -60,6 +60,14 @@ class Job[D]:
         Returns about a given number of draws, for the methods that compare rows at a fixed
         weighting distribution.  Also takes `rng`.  Methods that draw from coreset posteriors need
         none.
+
+    Examples
+    --------
+    A method that draws rows at random, with weights that scale them to all rows:
+
+    >>> def run(job: Job) -> Solution:
+    ...     some = job.posterior.subsample(job.size, key=job.key)
+    ...     return Solution.sampled(some.rows, some.weights)
     """
 
     posterior: CoresetPosterior[D]
@@ -99,6 +107,13 @@ class Method(Protocol):
     -----
     A method that stops at a divergence is a dataclass with the field `tolerance`, in nats, or None.
     It may be given more draws than there are distinct rows if its `with_replacement` is true.
+
+    Examples
+    --------
+    >>> from pymc_coresets import Uniform
+    >>> method: Method = Uniform()
+    >>> method.name, sorted(method.accepts), method.draws_from
+    ('uniform', ['rows', 'size'], 'none')
     """
 
     name: ClassVar[str]

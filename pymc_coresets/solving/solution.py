@@ -146,7 +146,8 @@ class Solution(Selection):
     status : Status
         Why the method stopped.
     objective : float
-        Of these weights, in nats, on held-out draws if there are any; nan if not measured.
+        Var(log r) of these weights, in nats, on held-out draws if there are any; nan if not
+        measured.  It estimates the divergence if these are draws of the coreset's own posterior.
     proposal : object, optional
         Draws with the log-ratios of the full posterior over their own density, if available.
     log_ratios : ndarray of shape (n_draws,), optional
@@ -164,7 +165,10 @@ class Solution(Selection):
 
     Examples
     --------
-    >>> Solution.sampled(Rows(np.array([4]), np.ones(1)), np.array([10.0])).status.value
+    >>> rows = Rows(np.array([4]), np.ones(1))
+    >>> Solution.chosen(rows, np.array([10.0]), Status.OPTIMAL, objective=0.02).objective
+    0.02
+    >>> Solution.sampled(rows, np.array([10.0])).status.value
     'Rows were drawn at random; one that was drawn several times has one weight.'
     """
 
@@ -179,10 +183,29 @@ class Solution(Selection):
     is_uninformative: bool = False
 
     @classmethod
+    def chosen(
+        cls, rows: Rows, weights: Vector, status: Status, objective: float = math.nan
+    ) -> "Solution":
+        """Return rows with weights that a method chose without steps.
+
+        Parameters
+        ----------
+        rows : Rows
+            Such as ``candidates.take(indices)``, with increasing indices.
+        weights : ndarray of float64
+            One for each row, positive: the number of rows of the data that it stands for.
+        status : Status
+            Why the method stopped.
+        objective : float, optional
+            Its estimate of the divergence in nats, at draws that did not choose the rows; by
+            default there is none.
+        """
+        return History().solution(Selection(rows=rows, weights=weights), status, objective)
+
+    @classmethod
     def sampled(cls, rows: Rows, weights: Vector) -> "Solution":
-        """Rows drawn at random, without measurement."""
-        chosen = Selection(rows=rows, weights=weights)
-        return History().solution(chosen, Status.SAMPLED, math.nan)
+        """Return rows that were drawn at random, without measurement."""
+        return cls.chosen(rows, weights, Status.SAMPLED)
 
     def of(self, candidates: Rows) -> "Solution":
         """Return the solution with the rows themselves instead of numbers of candidates."""

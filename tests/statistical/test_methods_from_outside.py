@@ -15,13 +15,14 @@ from pymc_coresets import (
     Coreset,
     CoresetWarning,
     InvalidOptionError,
+    Job,
     Laplace,
+    Solution,
+    Status,
     Uniform,
     build_coreset,
 )
-from pymc_coresets.methods.job import Job
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.solution import History, Solution, Status
 from tests.refusals import refused
 
 N, SIZE = 2_000, 200
@@ -114,6 +115,20 @@ def test_weights_of_samples_contain_the_case_weights():
     coreset = build_coreset(repeated, method=method, size=100, weighting=Laplace(), **QUIET)
     assert coreset.weights.sum() == pytest.approx(1_000)
     assert coreset.status == Status.SAMPLED.value
+
+
+def test_the_report_says_at_whose_draws_a_method_measured_its_divergence(model):
+    def run(job: Job[Any]) -> Solution:
+        some = job.posterior.subsample(job.size, key=job.key)
+        return Solution.chosen(some.rows, some.weights, Status.SIZE_REACHED, objective=0.125)
+
+    stated = build_coreset(model, method=plain(run=run), size=SIZE, **QUIET)
+    measured = build_coreset(model, **QUIET)
+    assert stated.objective == 0.125
+    for coreset, is_told in [(stated, True), (measured, False)]:
+        told = coreset.report().facts["divergence"]
+        assert told.startswith(f"about {coreset.objective:.3g} nats")
+        assert ("check()" in told) == is_told
 
 
 def test_its_options_are_those_that_it_accepts(model):
@@ -226,10 +241,7 @@ def test_what_it_returns_is_checked(model, solution, facts):
 
 @pytest.mark.parametrize("status", [Status.INTERRUPTED, Status.SAMPLING_FAILED])
 def test_ctrl_c_before_there_is_any_row_is_passed_on(model, status):
-    nothing = Solution(
-        rows=ROWS.take(np.arange(0)), weights=np.ones(0), history=History().columns,
-        status=status, objective=np.nan,
-    )  # fmt: skip
+    nothing = Solution.chosen(ROWS.take(np.arange(0)), np.ones(0), status)
     interrupted = status is Status.INTERRUPTED
     with pytest.raises(KeyboardInterrupt) if interrupted else pytest.warns(CoresetWarning):
         build_coreset(model, method=plain(run=lambda _: nothing), size=5, **QUIET)

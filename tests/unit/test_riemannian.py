@@ -480,7 +480,7 @@ def test_rows_that_held_out_draws_praised_wrongly_are_drawn_from_again(fails):
 
 
 def interrupted_at(posterior, n):
-    """Return a posterior that is interrupted at the n-th call for draws, and what was drawn from."""
+    """Return a posterior that is interrupted at its n-th draws, and whose weights it drew from."""
     draw, tried = posterior.draw, []
 
     def drawn(rows, weights, n_draws, *, rng):

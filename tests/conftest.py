@@ -54,8 +54,8 @@ Variable.eval = partialmethod(Variable.eval, mode="FAST_COMPILE")
 # file of tests imports for some of its own.
 vars(pymc).pop("__getattr__", None)
 
-# ArviZ leaves a module in place of JAX, which loads it as soon as SciPy asks whether an array is one
-# of JAX's: that took a tenth of a worker's memory.  Tests that need JAX import it.
+# ArviZ leaves a module in place of JAX, which loads it as soon as SciPy asks whether an array is
+# JAX's own: that took a tenth of a worker's memory.  Tests that need JAX import it.
 sys.modules.pop("jax", None)
 
 # Examples would depend on each number in the package, and on what else is imported: to collect the

@@ -690,7 +690,7 @@ def of_effects() -> pm.Model:
 
 @pytest.mark.parametrize("by", ["a coreset", "recover", "one call"])
 def test_deterministics_are_those_of_pymc_at_recovered_variables(by):
-    model, options = of_effects(), {"draws": 100, "random_seed": 1, "progressbar": False}
+    model, options = of_effects(), {"random_seed": 1, "progressbar": False}
     if by == "one call":
         found = sample(model, **options)["posterior"].to_dataset()
     else:

@@ -666,3 +666,42 @@ def test_a_check_covers_the_variables_of_units():
     assert altered(of_level(lambda z: 0 * z)(z)).reason == "constant"
     with refused(InvalidDataError, "NaN", topic="draws"):
         altered(z * np.nan)
+
+
+# -- Deterministics of recovered variables ---------------------------------------------------------
+
+
+def of_effects() -> pm.Model:
+    """Return a model with deterministics of effects with dims, of all of them, and of a scale."""
+    rng = np.random.default_rng(5)
+    level = np.repeat(np.arange(20), 12)
+    mean = rng.normal(size=20)[level]
+    with pm.Model(coords={"level": range(20)}) as model:
+        shift, scale = pm.Normal("shift"), pm.HalfNormal("scale")
+        z = pm.Normal("z", dims="level")
+        effect = pm.Deterministic("effect", shift + scale * z, dims="level")
+        pm.Deterministic("ratio", effect[0] / scale)
+        pm.Deterministic("total", pm.math.exp(z).sum())
+        pm.Deterministic("variance", scale**2)
+        y = rng.binomial(1, expit(mean))
+        pm.Bernoulli("y", logit_p=effect[level], observed=y)
+    return model
+
+
+@pytest.mark.parametrize("by", ["a coreset", "recover", "one call"])
+def test_deterministics_are_those_of_pymc_at_recovered_variables(by):
+    model, options = of_effects(), {"random_seed": 1, "progressbar": False}
+    if by == "one call":
+        found = sample(model, **options)["posterior"].to_dataset()
+    else:
+        coreset = build_coreset(model, integrate="z", random_seed=1, progressbar=False)
+        idata = coreset.sample(**options)
+        found = idata["posterior"].to_dataset()
+        if by == "recover":
+            own = coreset.recover(idata, random_seed=2)
+            assert {"z", "effect", "ratio", "total"} == set(own.data_vars)
+            found = found.drop_vars(list(own.data_vars)).merge(own)
+    names = [variable.name for variable in model.deterministics]
+    free = found[[variable.name for variable in model.free_RVs]]
+    expected = pm.compute_deterministics(free, model=model, progressbar=False)
+    xr.testing.assert_allclose(found[names], expected[names])

@@ -7,7 +7,7 @@ import xarray as xr
 from scipy import stats
 from scipy.special import expit
 
-from pymc_coresets import Reason, build_coreset
+from pymc_coresets import Level, Reason, build_coreset, sample
 from tests.modes import PLAIN_MODE
 from tests.refusals import warned
 
@@ -227,3 +227,65 @@ def test_draws_of_nuts_are_those_of_the_coreset(degrees):
     probes = coreset.check(idata).probes
     assert probes.misfit < probes.misfit_limit < 6
     assert not probes.constant
+
+
+# -- Two modes, of about 80 and 20 % of the mass by a grid. ---------------------------------------
+
+
+def signed(n_columns):
+    """Return a regression whose level is a square, and the mass of its negative root by a grid."""
+    rng, grid = np.random.default_rng(4), np.linspace(-3, 3, 60_001)
+    x = rng.normal(size=(N, n_columns))
+    y = 1.44 + x @ rng.normal(0, 0.3, n_columns) + rng.normal(size=N)
+    prior = 0.55
+    with pm.Model() as model:
+        mean = pm.Normal("root", prior, 1) ** 2
+        if n_columns:
+            mean += x @ pm.Normal("b", shape=n_columns)
+        pm.Normal("y", mean, 1, observed=y)
+    # Given the level, the slopes are integrated out in closed form.
+    known = np.linalg.inv(np.eye(n_columns) + x.T @ x)
+    residuals = [y - level for level in range(3)]
+    at = [-(r @ r - (x.T @ r) @ known @ (x.T @ r)) / 2 for r in residuals]
+    density = np.polyval(np.polyfit(range(3), at, 2), grid**2) - (grid - prior) ** 2 / 2
+    p = np.exp(density - density.max())
+    return model, (p * (grid < 0)).sum() / p.sum()
+
+
+def product():
+    """Return a regression on a product of two slopes, and the mass where they are negative."""
+    rng, grid = np.random.default_rng(6), np.linspace(-5, 5, 1_001)
+    x = rng.normal(size=3_000)
+    y = rng.binomial(1, expit(0.8 * x))
+    with pm.Model() as model:
+        slope = pm.Normal("root", 0.35, 0.9) * pm.Normal("other", 0.3, 0.8)
+        pm.Bernoulli("y", logit_p=slope * x, observed=y)
+    slopes = np.linspace(0.4, 1.2, 161)
+    eta = slopes[:, None] * x
+    of_rows = (y * eta - np.logaddexp(0, eta)).sum(axis=1)
+    a, b = np.meshgrid(grid, grid)
+    density = np.interp(a * b, slopes, of_rows, left=-1e9, right=-1e9)
+    density += stats.norm.logpdf(a, 0.35, 0.9) + stats.norm.logpdf(b, 0.3, 0.8)
+    p = np.exp(density - density.max())
+    return model, (p * (a < 0)).sum() / p.sum()
+
+
+@pytest.mark.filterwarnings("ignore:The posterior has 2 modes:pymc_coresets.CoresetWarning")
+@pytest.mark.filterwarnings("ignore:Not to be used:pymc_coresets.CoresetWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: signed(0), id="a square"),
+        pytest.param(lambda: signed(30), id="a square beside slopes"),
+        pytest.param(product, id="a product", marks=pytest.mark.slow),
+    ],
+)
+def test_two_modes_have_their_masses_or_the_draws_are_refused(make):
+    model, exact = make()
+    assert 0.1 < exact < 0.3
+    idata = sample(model, **QUIET)
+    if idata.attrs["level"] == Level.UNUSABLE:
+        assert idata.attrs["reason"] == Reason.SEPARATE_MODES
+        return
+    share, error = share_below(idata["posterior"]["root"], 0.0)
+    assert abs(share - exact) < 5 * error

@@ -582,3 +582,26 @@ def test_each_start_may_have_a_function_of_its_own():
 
     ends = minimise_together(negative, np.zeros((3, 2)), most_steps=50, joins=False)
     np.testing.assert_allclose(ends.points, centres, atol=1e-6)
+
+
+def hidden(kind):
+    """Return the posterior of effects whose means, `hidden`, no row sees."""
+    rng = np.random.default_rng(3)
+    with pm.Model() as model:
+        if kind == "of groups":  # in each of four groups, around the same means
+            means = pm.Normal("hidden", 0, 2, shape=3)
+            effects = pm.Normal("effects", means, pm.Gamma("spread", 2, 4), shape=(4, 3))
+            seen = effects[np.tile(np.arange(4), 60)[:, None], np.arange(3)]
+            y = [0.0, 1.0, 2.0] + rng.normal(size=(4, 3))[np.tile(np.arange(4), 60)]
+        else:
+            effects = pm.Normal("effects", pm.Normal("hidden", 0, 2) ** 2, 1.0)
+            seen, y = effects, rng.normal(3.0, 1.0, size=240)
+        pm.Normal("y", seen, 1.0, observed=y)
+    return sampler_of(model)
+
+
+@pytest.mark.parametrize(("kind", "n_modes"), [("of groups", 1), ("squared", 2)])
+def test_what_rows_do_not_see_has_images_by_the_prior_alone(kind, n_modes):
+    """Exchanged means of effects leave the likelihood as it is, and are no other mode."""
+    found = found_by(hidden(kind)).modes
+    assert len(found) == n_modes

@@ -110,17 +110,17 @@ class Symmetry:
         def slopes(points: np.ndarray) -> Slopes:
             away = (points - around.location) @ precision
             here, there = prior.slopes(points), prior.slopes((points - self.offset) @ back.T)
-            # Searches shorten steps to where they are infinite.
-            with np.errstate(over="ignore", invalid="ignore"):
-                quadratic = ((points - around.location) * away).sum(axis=1) / 2
-                return Slopes(
-                    mode.height - quadratic + here.values - there.values,
-                    here.gradients - away - there.gradients @ back,
-                )
+            quadratic = ((points - around.location) * away).sum(axis=1) / 2
+            return Slopes(
+                mode.height - quadratic + here.values - there.values,
+                here.gradients - away - there.gradients @ back,
+            )
 
         density = Density(slopes)
         try:
-            found = normal_near(maximise(around, density), around, density, polish=True)
+            # Searches shorten steps to where the density is infinite.
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = normal_near(maximise(around, density), around, density, polish=True)
         except (SamplingError, LinAlgError, ValueError) as error:
             _log.info("There is no mode near an image of one: %s", error)
         else:
@@ -283,6 +283,7 @@ class SymmetryTest:
         maps = [own for own in map(self._as_affine, found + self._of_periods(values)) if own]
         for density in self.samples:
             maps = self._preserving(density, maps)
+        maps = self._seen_or_of_prior(maps)
         maps = _generators(maps, self._points[1], most)
         return self._preserving(full(), maps) if maps else []
 
@@ -358,6 +359,23 @@ class SymmetryTest:
         is_affine = np.allclose(own.at(units[-1]), images[-1], rtol=1e-9, atol=1e-9)
         keeps_volume = abs(np.linalg.slogdet(matrix)[1]) < 1e-9
         return own if is_affine and keeps_volume else None
+
+    def _seen_or_of_prior(self, maps: Sequence[Symmetry]) -> list[Symmetry]:
+        """Leave out the maps of what the rows do not see, unless they preserve the prior.
+
+        Any change of such variables preserves the likelihood: of the means of effects, say.
+        """
+        unit, point = np.eye(self.space.n_dims), self._points[1]
+        moves = [(own.matrix != unit).any(axis=1) | (own.offset != 0) for own in maps]
+        z = np.random.default_rng(1).standard_normal(len(point))
+        elsewhere = [np.where(moved, point + z, point) for moved in moves]
+        known, *found = self._likelihood(self.samples[0], np.stack([point, *elsewhere]))
+        unseen = _same(np.array(found), known)
+        return [
+            own
+            for own, is_unseen in zip(maps, unseen, strict=True)
+            if own.of_prior or not is_unseen
+        ]
 
     def _preserving(self, density: Density, maps: Sequence[Symmetry]) -> list[Symmetry]:
         """Return the maps that preserve the likelihood of some rows, in one reading of them."""

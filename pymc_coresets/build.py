@@ -259,11 +259,6 @@ def requested(model: object, **options: object) -> Request:
     {'size': 1}
     """
     known = signature(build_coreset)
-    if unknown := sorted(options.keys() - known.parameters.keys()):
-        raise TypeError(
-            f"{unknown[0]!r} is no argument of sample or build_coreset. Options of pm.sample "
-            f"belong to build_coreset(...).sample({unknown[0]}=...)."
-        )
     asked = known.bind(model, **options)
     asked.apply_defaults()
     return Request.of(**asked.arguments)

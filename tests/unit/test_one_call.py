@@ -72,6 +72,15 @@ def test_dimensions_of_the_model_may_have_names_of_ours(dim):
     assert coreset.check(idata).reliable == (idata.attrs["level"] == Level.RELIABLE)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("drawz", "'draws'"), ("tolerence", "'tolerance'"), ("tune", "sample(tune=...)")],
+)
+def test_a_misspelled_argument_is_refused_with_the_one_that_was_meant(model, name, meant):
+    with pytest.raises(TypeError, match=f"{name!r} is no argument.*{re.escape(meant)}"):
+        pmc.sample(model, **{name: 3}, **QUIET)
+
+
 def test_draws_come_with_data_coreset_and_verdict(model, idata):
     assert set(idata.children) == set(GROUPS)
     assert dict(idata["posterior"].sizes) == {"chain": 4, "draw": 1_000}

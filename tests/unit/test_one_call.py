@@ -210,8 +210,8 @@ def test_variables_along_the_rows_are_named_with_the_call_that_draws_them(
 @pytest.mark.parametrize(
     ("options", "facts"),
     [
-        ({"on_failure": "raise"}, ("9 rows", "1 free dimensions", "'mu'")),
-        ({"time_budget": 60.0}, ("9 rows", "1 free dimensions", "'mu'")),
+        ({"on_failure": "raise"}, ("9 rows", "1 free dimension,", "'mu'")),
+        ({"time_budget": 60.0}, ("9 rows", "1 free dimension,", "'mu'")),
         ({"observed": "z"}, ("observed=['z']", "['y']")),
         ({"dim": "z"}, ("dim='z'", "[]")),
     ],

@@ -53,7 +53,7 @@ class Outcome:
     n_obs: int
     size: int
     tolerance: float | None
-    counts: Mapping[str, int]
+    counts: Mapping[str, float]
     method: Method
     probes: Probes = NO_PROBES
 

@@ -259,11 +259,6 @@ def requested(model: object, **options: object) -> Request:
     {'size': 1}
     """
     known = signature(build_coreset)
-    if unknown := sorted(options.keys() - known.parameters.keys()):
-        raise TypeError(
-            f"{unknown[0]!r} is no argument of sample or build_coreset. Options of pm.sample "
-            f"belong to build_coreset(...).sample({unknown[0]}=...)."
-        )
     asked = known.bind(model, **options)
     asked.apply_defaults()
     return Request.of(**asked.arguments)
@@ -612,8 +607,8 @@ def _refuse_few_rows(loglik: LogLikelihood) -> None:
         advice = [f" If each entry of {n!r} is an observation, give it dims." for n in matrices]
         raise UnsupportedModelError(
             f"A coreset hardly helps here: {n_obs:,} rows are few for "
-            f"{counted(n_dims, 'free dimension')}, of which {sizes[largest]:,} are those of "
-            f"{largest!r}. Sample the model itself, integrate variables of levels out (integrate="
+            f"{counted(n_dims, 'free dimension')}, of which {largest!r} has {sizes[largest]:,}. "
+            "Sample the model itself, integrate variables of levels out (integrate="
             f"{largest!r}), or say how rows are to be chosen all the same (method=..., or "
             f"size=...).{''.join(advice)}"
         )

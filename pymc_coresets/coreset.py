@@ -16,7 +16,8 @@ from pymc_coresets.diagnostics.elpd import ElpdOfAllRows
 from pymc_coresets.diagnostics.judging import ENOUGH_ESS
 from pymc_coresets.display import as_html, as_text
 from pymc_coresets.exceptions import CoresetError
-from pymc_coresets.methods.job import Method
+from pymc_coresets.glm.control_variates.method import ControlVariates
+from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.optional import module_of
 from pymc_coresets.predictive.approximate_posterior import (
     ApproximatePosterior,
@@ -527,7 +528,7 @@ class Coreset(WeightedRows):
         rows: RowSource | None = None,
         executor: HasSubmit | None = None,
         size: int | None = None,
-        method: str | Method = "auto",
+        method: Literal["auto", "control_variates"] | RiemannianPursuit | ControlVariates = "auto",
         random_seed: int | np.random.Generator | None = None,
         progressbar: bool | None = None,
     ) -> Self:

@@ -4,10 +4,12 @@ import json
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import partial
+from inspect import signature
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -267,6 +269,7 @@ def sample(
             "on_failure='nuts': PyMC samples the rows that the model holds, and rows=... are "
             "others. Use 'warn' or 'raise'."
         )
+    _refuse_unknown(build_options)
     show = flag("progressbar", build_options.get("progressbar", True))
     full, rng = full_model(model), generator(random_seed)
     build_options |= {"tolerance": tolerance, "random_seed": rng}
@@ -313,6 +316,16 @@ def sample(
         other = "" if elsewhere else " With on_failure='nuts', pm.sample takes all rows instead."
         warn_user(f"{failure}{other}")
     return _described(drawn, full, report.seconds, show=show)
+
+
+def _refuse_unknown(options: Collection[str]) -> None:
+    known = [*signature(sample).parameters, *signature(build_coreset).parameters]
+    for name in sorted(set(options).difference(known)):
+        meant = [f", but {found!r} is" for found in get_close_matches(name, known, n=1)]
+        raise TypeError(
+            f"{name!r} is no argument of sample or build_coreset{''.join(meant)}. Options of "
+            f"pm.sample belong to build_coreset(...).sample({name}=...)."
+        )
 
 
 def _left_to_nuts(request: Request) -> bool:

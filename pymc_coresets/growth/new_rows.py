@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -58,7 +58,7 @@ def extend[C: WeightedRows](
     rows: RowSource | None = None,
     executor: HasSubmit | None = None,
     size: int | None = None,
-    method: str | RiemannianPursuit | ControlVariates = "auto",
+    method: Literal["auto", "control_variates"] | RiemannianPursuit | ControlVariates = "auto",
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool | None = None,
 ) -> C:
@@ -85,7 +85,7 @@ def extend[C: WeightedRows](
         **_decided(solution, chosen, random_seed) | grown.finished(solution),
         n_observations=coreset.n_observations + grown.n_new,
         method="extend",
-        history=history_dataset(solution.history, told | counts),
+        history=history_dataset(solution.history, {**told, **counts}),
         earlier=earlier,
         progressbar=show,
     )
@@ -191,7 +191,7 @@ def merge[C: WeightedRows](
     second: C,
     *,
     size: int | None = None,
-    method: str | Method = "auto",
+    method: Literal["auto", "sensitivity", "control_variates"] | Method = "auto",
     random_seed: int | np.random.Generator | None = None,
 ) -> C:
     """Merge the coresets of two data sets into one of both, and reduce it to fewer rows.

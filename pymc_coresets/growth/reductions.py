@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import xarray as xr
@@ -154,11 +154,11 @@ def _refusal(what: str) -> UnsupportedModelError:
 
 
 def asked_reduction(
-    method: object,
+    method: str | Method,
     names: Collection[str],
     *,
     with_quadratic: bool,
-) -> Any:  # noqa: ANN401 - the options of one of these
+) -> Method:
     """Return the options of a method passed by name or as options.
 
     Parameters
@@ -180,7 +180,7 @@ def asked_reduction(
     >>> asked_reduction("auto", ("auto", "control_variates"), with_quadratic=True)
     ControlVariates(tolerance=0.01, max_rounds=6, correctable=None)
     """
-    chosen = asked_method(method, names)
+    chosen: Method = asked_method(method, names)
     if not with_quadratic or isinstance(chosen, ControlVariates):
         return chosen
     if isinstance(method, str) and method == "auto":
@@ -200,7 +200,7 @@ def reduced(
     report: Reporter,
     quadratic: Quadratic | None = None,
     all_serve: bool = True,
-) -> tuple[Solution, dict[str, Any]]:
+) -> tuple[Solution, dict[str, float]]:
     """Choose at most `size` of some rows, count the cost, and warn of limits to their accuracy.
 
     Parameters
@@ -246,7 +246,7 @@ def reduced(
                     report=report,
                 )
             )
-            counts = dict(sampler.counts)
+            counts: dict[str, float] = dict(sampler.counts)
         else:
             solution = _of_all(loglik, size, method, rng, quadratic, report)
             counts = report.counts | report.figures

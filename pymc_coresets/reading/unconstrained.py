@@ -22,6 +22,7 @@ from pymc_coresets.compat.pytensor_api import (
     checked_tensors,
     compiling,
 )
+from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, written_function
@@ -178,7 +179,20 @@ def _initial_point(model: pm.Model) -> Mapping[str, np.ndarray]:
     """Return PyMC's initial values, as `Model.initial_point` compiles them if they are random.
 
     Its functions need a library of PyTensor's, for which a C compiler takes seconds once.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If one is computed from another free variable.
     """
+    for rv, value in model.rvs_to_initial_values.items():
+        inputs = set(ancestors([value]) if isinstance(value, Variable) else ())
+        for other in inputs.intersection(model.free_RVs):
+            raise UnsupportedModelError(
+                f"The initial value of {rv.name!r} is computed from {other.name!r}, another free "
+                "variable, which PyMC refuses: give it a number, such as initval=0.0, or leave "
+                "initval out."
+            )
     with compiling():
         graphs = make_initial_point_expression(
             free_rvs=model.free_RVs,

@@ -480,6 +480,10 @@ PLANTED = [
         ("if not self.is_certified:", "if False:"),
     ),
     *plant(
+        "display.py",
+        ("if number == 1", "if number <= 1"),
+    ),
+    *plant(
         "methods/best_of_rounds.py",
         ("not view.objective < self.objective", "view.objective > 2 * self.objective"),
         ("2 * len(best.own)", "len(best.own)"),

@@ -249,6 +249,16 @@ def test_quantile_regression_has_kinks_and_a_coreset():
     assert check.reliable
 
 
+def test_an_initial_value_that_depends_on_another_variable_is_refused():
+    """As PyMC does when it samples the model."""
+    with pm.Model() as model:
+        scale, mean = pm.HalfNormal("scale"), pm.Normal("mean")
+        level = pm.Normal("level", mean, scale, initval=mean + 1)
+        pm.Normal("y", level, 1.0, observed=np.arange(300.0) / 300)
+    with refused(UnsupportedModelError, "'level'", "'mean'", "initval=0.0"):
+        build(model)
+
+
 def test_draws_that_the_full_data_exclude_are_said():
     y = np.r_[np.random.default_rng(1).uniform(0, 1, size=300), 5.0]
     with pm.Model() as model:

@@ -474,7 +474,7 @@ def test_rows_that_do_not_fit_are_refused(first):
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("a"), 1.0, observed=Y[0])
     coreset = build_coreset(model, size=5, method="uniform", random_seed=1, progressbar=False)
-    with refused(UnsupportedModelError, "pm.Data"):
+    with refused(UnsupportedModelError, "not in any pm.Data", "pm.Data('x', x)"):
         coreset.extend(model)
 
 

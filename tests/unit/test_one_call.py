@@ -72,6 +72,15 @@ def test_dimensions_of_the_model_may_have_names_of_ours(dim):
     assert coreset.check(idata).reliable == (idata.attrs["level"] == Level.RELIABLE)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("drawz", "'draws'"), ("tolerence", "'tolerance'"), ("tune", "sample(tune=...)")],
+)
+def test_a_misspelled_argument_is_refused_with_the_one_that_was_meant(model, name, meant):
+    with pytest.raises(TypeError, match=f"{name!r} is no argument.*{re.escape(meant)}"):
+        pmc.sample(model, **{name: 3}, **QUIET)
+
+
 def test_draws_come_with_data_coreset_and_verdict(model, idata):
     assert set(idata.children) == set(GROUPS)
     assert dict(idata["posterior"].sizes) == {"chain": 4, "draw": 1_000}
@@ -201,8 +210,8 @@ def test_variables_along_the_rows_are_named_with_the_call_that_draws_them(
 @pytest.mark.parametrize(
     ("options", "facts"),
     [
-        ({"on_failure": "raise"}, ("9 rows", "1 free dimensions", "'mu'")),
-        ({"time_budget": 60.0}, ("9 rows", "1 free dimensions", "'mu'")),
+        ({"on_failure": "raise"}, ("9 rows", "1 free dimension,", "'mu'")),
+        ({"time_budget": 60.0}, ("9 rows", "1 free dimension,", "'mu'")),
         ({"observed": "z"}, ("observed=['z']", "['y']")),
         ({"dim": "z"}, ("dim='z'", "[]")),
     ],

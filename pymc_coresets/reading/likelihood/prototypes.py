@@ -54,7 +54,7 @@ class Prototypes:
         Raises
         ------
         UnsupportedModelError
-            If there are none, or their rows have coords.
+            If there are no columns, none of them has a container, or the rows have coords.
         InvalidDataError
             If they have another shape or another kind of numbers than the columns, or different
             numbers of rows, or fewer than two.
@@ -66,12 +66,19 @@ class Prototypes:
         >>> Prototypes.of(model, {"x": np.zeros(())}).n_rows
         5
         """
+        if not columns:
+            raise UnsupportedModelError(
+                "The rows are not in any pm.Data of the model, so that no others can take their "
+                "place: put each array that has one entry for each row into a pm.Data, such as "
+                "pm.Data('x', x), and build the coreset of that model."
+            )
         values = {n: np.asarray(v) for n, v in settable_data(model).items() if n in columns}
         if not values:
+            name = next(iter(columns))
             raise UnsupportedModelError(
                 f"The rows have the columns {list(columns)!r}, but the model has no pm.Data of "
                 "these names: put some rows of each array that has one entry for each row into a "
-                "pm.Data of its name, such as pm.Data('x', rows.head(1_000)['x'])."
+                f"pm.Data of its name, such as pm.Data({name!r}, rows.head(1_000)[{name!r}])."
             )
         for name, value in values.items():
             check_column(name, value, columns[name])

@@ -1,5 +1,7 @@
 """Posteriors whose tails or modes a certificate once overlooked: what is said, and what is true."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -7,7 +9,8 @@ import xarray as xr
 from scipy import stats
 from scipy.special import expit
 
-from pymc_coresets import Level, Reason, build_coreset, sample
+from pymc_coresets import ControlVariates, Level, Reason, build_coreset, sample
+from pymc_coresets.reading.draws import Draws
 from tests.modes import PLAIN_MODE
 from tests.refusals import warned
 
@@ -289,3 +292,25 @@ def test_two_modes_have_their_masses_or_the_draws_are_refused(make):
         return
     share, error = share_below(idata["posterior"]["root"], 0.0)
     assert abs(share - exact) < 5 * error
+
+
+@pytest.mark.filterwarnings("ignore:The posterior has 2 modes:pymc_coresets.CoresetWarning")
+@pytest.mark.parametrize(
+    ("visits", "method"), [(True, "control_variates"), (False, "riemannian_pursuit")]
+)
+def test_a_reliable_quadratic_with_several_modes_is_kept(visits, method, monkeypatch):
+    """As if its draws had visited both, and as they are: rows alone are reliable in either case."""
+    usual = ControlVariates.run
+
+    def run(self, job):
+        found = usual(self, job)
+        root = found.draws.values["root"].copy()
+        root[::5] *= -1
+        return replace(found, draws=Draws({**found.draws.values, "root": root}))
+
+    if visits:
+        monkeypatch.setattr(ControlVariates, "run", run)
+    coreset = build_coreset(signed(30)[0], **QUIET)
+    assert coreset.method == method
+    assert coreset.certificate.reliable
+    assert len(coreset.modes) == 2

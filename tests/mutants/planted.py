@@ -708,6 +708,7 @@ PLANTED = [
         ("of_prior=bool(_same(there, prior).all())", "of_prior=True"),
         ("return self._preserving(full(), maps) if maps else []", "return maps"),
         ("here.values - there.values", "here.values"),
+        ("maps = self._seen_or_of_prior(maps)", "pass"),
     ),
     *plant(
         "sampling/maximisation/data_starts.py",

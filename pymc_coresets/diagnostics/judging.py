@@ -359,7 +359,10 @@ class Certificate:
 
     @property
     def _misfit(self) -> float:
-        return self.probes.misfit
+        """How far draws are from the posterior; any show that it is the full one, to rounding."""
+        probes = self.probes
+        is_same = probes.is_done and max(self.symmetrised_kl, probes.largest**2) <= ROUNDING
+        return 0.0 if is_same else probes.misfit
 
     def _unconverged(self) -> Iterator[Verdict]:
         """Why the draws have not converged, if they have not; independent ones need not."""
@@ -596,7 +599,7 @@ tolerance, probes
     @property
     def _misfit(self) -> float:
         """That of as many independent draws as these are worth, if that is less than 100."""
-        return super()._misfit * math.sqrt(min(self.ess_bulk / 100.0, 1.0))
+        return self.probes.misfit * math.sqrt(min(self.ess_bulk / 100.0, 1.0))
 
     def _unconverged(self) -> Iterator[Verdict]:
         unusable = partial(Verdict, Level.UNUSABLE)

@@ -651,3 +651,12 @@ def test_a_polynomial_is_judged_by_its_draws_if_it_is_bounded(draws, bounded, le
     assert (check.verdict.level, check.verdict.reason) == (level, reason)
     assert check.reliable is level.reliable
     assert said in check.verdict.text
+
+
+@pytest.mark.parametrize("largest", [1e-9, 0.3])
+def test_draws_beside_the_posterior_show_that_it_is_the_full_one_but_not_that_they_are_its(largest):
+    """To rounding, at the draws and along lines: then the certificate needs no better draws."""
+    off = replace(SEEN, misfit=9.0, misfit_limit=5.0, largest=largest)
+    check = replace(GOOD, kl=0.0, kl_mcse=0.0, symmetrised_kl=1e-20, probes=off)
+    assert check.verdict.reason == Reason.FOREIGN
+    assert check.certificate.reliable == (largest < 1e-6)

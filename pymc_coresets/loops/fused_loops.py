@@ -60,6 +60,7 @@ from pymc_coresets.loops.rewrites import (
     OUT_OF_LOOPS,
     USELESS,
     as_ufuncs,
+    choose_in_float64,
     count_once,
     inline_graphs,
     read_by_index,
@@ -74,6 +75,7 @@ type Watch = Callable[[int, float], AbstractContextManager[object]]
 type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs, released
 
 _LOOPS = (
+    (dfs_rewriter(choose_in_float64), 48.05),
     (dfs_rewriter(sum_at_once), 48.1),
     (dfs_rewriter(vectormath.pull_function_out_of_switch), 48.2),
     (dfs_rewriter(vectormath.compare_without_sigmoid), 48.3),

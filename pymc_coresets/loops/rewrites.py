@@ -6,7 +6,15 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor import OpFromGraph
-from pytensor.graph import Apply, FunctionGraph, Op, Variable, node_rewriter, vectorize_graph
+from pytensor.graph import (
+    Apply,
+    Constant,
+    FunctionGraph,
+    Op,
+    Variable,
+    node_rewriter,
+    vectorize_graph,
+)
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
@@ -38,6 +46,40 @@ def as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # n
             )
         return [arrays[v] for v in op.fgraph.outputs]
     return None
+
+
+@node_rewriter([ops.Elemwise])
+def choose_in_float64(
+    fgraph: FunctionGraph,  # noqa: ARG001 (PyTensor passes it)
+    node: Apply,
+) -> list[Variable] | None:
+    """Write choices between constants of float32, such as 0 and -inf, by those of float64.
+
+    A loop that stores numbers of both types is not vectorised, and takes eight times as long.
+    """
+    if "float64" not in {v.type.dtype for v in node.outputs}:
+        return None
+    inputs = [_chosen_in_float64(v) for v in node.inputs]
+    if inputs == node.inputs:
+        return None
+    outputs: list[Variable] = node.op.make_node(*inputs).outputs
+    alike = [v.type for v in outputs] == [v.type for v in node.outputs]
+    return outputs if alike else None
+
+
+def _chosen_in_float64(variable: Variable) -> Variable:
+    """Return a choice between constants of float32 in float64; others as they are."""
+    op = ops.op_of(variable)
+    if variable.type.dtype != "float32" or not isinstance(op, ops.Elemwise):
+        return variable
+    condition, *branches = variable.owner.inputs
+    if not isinstance(op.scalar_op, ps.Switch) or not all(
+        isinstance(v, Constant) for v in branches
+    ):
+        return variable
+    wide = [pt.constant(v.data, dtype="float64") for v in branches]
+    found: Variable = op.make_node(condition, *wide).outputs[0]
+    return found
 
 
 @singledispatch

@@ -61,7 +61,9 @@ class Evaluator:
 
     def block_rows(self, n_draws: int) -> int:
         """Return the number of rows to evaluate together."""
-        cached = 2**17  # numbers in a block: with its temporaries it fits into a core's own cache
+        # Numbers in a block, which with its temporaries fits into a core's own cache.  What finds
+        # nodes' places calls several functions: at few draws, blocks have more units.
+        cached = 2**17 if self.n_nodes == 1 else _OF_UNITS
         fewest = 64 if self.n_nodes == 1 else max(64, int(_LONG // self.n_unit_rows))
         return max(fewest, int(cached // (n_draws * self.n_nodes * self.n_unit_rows)))
 

@@ -241,6 +241,21 @@ def test_short_operations_are_compiled_as_part_of_their_loop():
     assert not {"add", "mul", "negative", "neg", "square", "sqr"} & {*names}
 
 
+def test_no_loop_stores_choices_in_single_precision_beside_others():
+    """It would not be vectorised.  The supports of PyMC's densities are such choices."""
+    size = pt.dcol("size")
+    inside = pt.switch(size > 0, *(pt.constant(v, dtype="float32") for v in (0.0, -np.inf)))
+    graph = pt.exp(x) * pt.gammaln(abs(size)) + pt.switch(x > 0, inside, x)
+    assert inside.type.dtype == "float32"
+    function = pytensor.function([x, size], graph, mode=loop_mode())
+    expected = graph.eval({x: X[:7], size: B[:, :1]}, mode=PLAIN_MODE)
+    np.testing.assert_allclose(function(X[:7], B[:, :1]), expected, rtol=1e-13)
+    types = {v.type.dtype for node in function.maker.fgraph.apply_nodes for v in node.outputs}
+    assert "float32" not in types
+    # What is single precision in the result stays so.
+    assert pytensor.function([size], inside, mode=loop_mode())(B[:, :1]).dtype == "float32"
+
+
 @pytest.mark.parametrize("looked_up", [False, True])
 def test_what_is_summed_and_used_as_it_is_is_compiled_into_its_loop(looked_up):
     """A loop that calls a function for each number is not vectorised, and takes ten times."""

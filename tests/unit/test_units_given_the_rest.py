@@ -15,7 +15,6 @@ from pymc_coresets.reading.units.nodes import Rule, rule_to_judge_by, rules_to_j
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
-from pymc_coresets.sampling.units import staying_nodes
 from pymc_coresets.sampling.units.centring import _Nodes, _Sample, _Several
 from pymc_coresets.sampling.units.chains import (
     LOG_PEAK,
@@ -27,6 +26,7 @@ from pymc_coresets.sampling.units.chains import (
 from pymc_coresets.sampling.units.frames import Frames
 from pymc_coresets.sampling.units.histograms import Histograms, places_around
 from pymc_coresets.sampling.units.regressions import HELD_OUT, linear_and_quadratic
+from pymc_coresets.sampling.units.staying_nodes import nodes_that_stay
 
 # -- Proposals for the variables of units, and how many of them a chain needs. ---------------------
 
@@ -393,9 +393,12 @@ def test_values_and_gradients_are_near_those_of_nodes_that_follow(kind, limits):
     own = posterior.as_loops.slopes(points)
     limits(degrees=(5, 7))
     errors = []
-    for near in staying_nodes.with_staying_nodes(posterior, middle):
+    draws = posterior.space.constrain(points)
+    for nodes in nodes_that_stay(posterior, middle):
+        near = nodes.density
         found = near.slopes(points)
         assert_allclose(found.values, near.log_density(points), rtol=1e-10)
+        assert_allclose(nodes.loglik(points), near.loglik(draws), rtol=1e-10)
         away = found.values - own.values
         of_gradients = np.abs(found.gradients - own.gradients).max() / np.abs(own.gradients).max()
         errors.append([abs(away[0]), away[1:].std(), of_gradients])
@@ -408,7 +411,7 @@ def test_values_and_gradients_are_near_those_of_nodes_that_follow(kind, limits):
 def test_gradients_are_those_of_the_values(kind):
     posterior, _ = surrogate(kind)
     middle = posterior.loglikelihood.observations.at
-    near = next(staying_nodes.with_staying_nodes(posterior, middle))
+    near = next(nodes_that_stay(posterior, middle)).density
     [point] = points_near(middle, 1)
     step = 1e-5 * np.eye(len(point))
     found = near.slopes(point[None]).gradients[0]
@@ -416,10 +419,20 @@ def test_gradients_are_those_of_the_values(kind):
     assert_allclose(differences / 2e-5, found, rtol=1e-5, atol=1e-5)
 
 
+def test_there_are_hardly_more_of_them_than_of_those_that_follow(limits):
+    """Each takes as long, but for the places."""
+    posterior, _ = surrogate("intercepts")
+    middle = posterior.loglikelihood.observations.at
+    limits(degrees=(5, 7, 9, 11, 99))
+    numbers = [nodes.places.shape[1] for nodes in nodes_that_stay(posterior, middle)]
+    n_nodes = posterior.loglikelihood.observations.n_nodes
+    assert numbers == [n for n in (3, 4, 5, 6) if n <= 1.3 * n_nodes]
+
+
 def test_discrete_variables_have_no_nodes():
     posterior, _ = surrogate("discrete")
     middle = posterior.space.start
-    assert not list(staying_nodes.with_staying_nodes(posterior, middle))
+    assert not list(nodes_that_stay(posterior, middle))
 
 
 @pytest.mark.usefixtures("not_independent")

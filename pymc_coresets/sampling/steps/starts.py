@@ -34,7 +34,7 @@ from pymc_coresets.sampling.steps.nuts import (
 )
 from pymc_coresets.sampling.steps.playback import Playback
 from pymc_coresets.sampling.steps.split_hmc import OfPoints, SplitHmc, judged_by
-from pymc_coresets.sampling.units.staying_nodes import with_staying_nodes
+from pymc_coresets.sampling.units.staying_nodes import nodes_that_stay
 
 #: Options of `pm.sample` itself, and those that configure the start of NUTS.
 _OWN = frozenset(signature(pm.sample).parameters)
@@ -212,12 +212,12 @@ def _nearby(posterior: Surrogate, near: Normal, points: np.ndarray) -> SplitHmc:
     points : ndarray of shape (n_points, n_dims)
         Draws of the posterior, nearly.
     """
-    of_points = cache(lambda: posterior.log_density(points))
-    for faster in with_staying_nodes(posterior, near.location):
-        away = of_points() - faster.slopes(points).values
+    of_points = cache(lambda: posterior.loglik(posterior.space.constrain(points)))
+    for nodes in nodes_that_stay(posterior, near.location):
+        away = of_points() - nodes.loglik(points)
         if np.isfinite(away).all() and away.std() < _NEARBY:
             _log.info("Trajectories follow a density within %.2g nats", away.std())
-            return SplitHmc(faster.slopes, near, judged_by(posterior.log_density))
+            return SplitHmc(nodes.density.slopes, near, judged_by(posterior.log_density))
     return SplitHmc(posterior.slopes, near)
 
 

@@ -106,12 +106,12 @@ def deviation_of_units(
     -----
     The statistics of a column are those of shift, width and tails, see `stein.deviation`, and
     ``(h - E h) g``, with h the derivative at a fixed value: draws that go with others of the given
-    variables have a positive mean, that of the squared h.  If the given variables explain a share
-    R2 of the variance of a normal column whose draws were permuted, this is R / sqrt(1 + R2)
-    standard deviations: 4,000 draws tell it if R2 is 0.02 or more, and 400 draws if it is 0.2.  A
-    mean over the columns of a variable tells what is too small in each of them.  What is noticeable
-    must be confirmed by values of the density, which may have jumps.  Up to 0.02 standard
-    deviations of a statistic are tolerated.
+    variables have a positive mean, that of the squared h.  If these explain a share ``R^2`` of the
+    variance of a normal column, permuting its draws moves the mean by ``R / sqrt(1 + R^2)``
+    standard deviations: 4,000 draws detect it if ``R^2`` is at least 0.02, and 400 if it is at
+    least 0.2.  A mean over the columns of a variable tells what is too small in each of them.  What
+    is noticeable must be confirmed by values of the density, which may have jumps.  Up to 0.02
+    standard deviations of a statistic are tolerated.
 
     Examples
     --------

@@ -1034,6 +1034,24 @@ PLANTED = [
         ("if place != branch:", "if False:"),
     ),
     *plant(
+        "diagnostics/separate_parts.py",
+        ("self.sign * (x", "(x"),
+        ("expected - float(inside.mean())", "expected"),
+        ("np.where(ahead, profile.logs, -np.inf)", "profile.logs"),
+    ),
+    *plant(
+        "diagnostics/stein_of_units.py",
+        ("yield t * g + 1.0, width", "yield t * g, width"),
+        ("given - given.mean(axis=(0, 1))", "given"),
+        ("size_by_values(own, middle, of_own, move(columns)) > _CONFIRMED", "True"),
+    ),
+    *plant(
+        "sampling/units/stored_draws.py",
+        ("(2 * steps.T[:, None])", "steps.T[:, None]"),
+        ("np.ptp(own, axis=(0, 1)) == 0", "np.ptp(own, axis=(0, 1)) < 0"),
+        ("p /= p.sum(axis=1, keepdims=True)", "p /= p.max(axis=1, keepdims=True)"),
+    ),
+    *plant(
         "exceptions.py",
         ("skip_file_prefixes=_OURS", "stacklevel=2"),
         ("parent) + os.sep", "parent)"),

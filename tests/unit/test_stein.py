@@ -284,7 +284,7 @@ def test_one_column_whose_draws_were_permuted_goes_with_other_variables(n_draws,
         def log_density(_, x):
             return -np.square(x - shared.reshape(-1, 1)).sum(axis=1) / 2 / variance
 
-        of_z, given = (shared - z) / variance, shared / variance + 0 * z
+        of_z, given = (shared - z) / variance, (shared - 20) / variance + 0 * z  # at 20
         return deviation_of_units(z, of_z, given, NAMES, log_density, variables=VARIABLES)
 
     assert not found(z).is_noticeable

@@ -127,6 +127,6 @@ worth = idata.attrs["psis_ess"]
 print(f"Independent draws: {worth:.0f} exact ones; NUTS has as few as {float(ess):.0f}")
 
 # %%
-# Means and standard deviations agree. For each independent draw of the slowest parameter, NUTS takes
-# several times as long. lme4 takes seconds, and has intervals for scales but not for the best tenth.
-# With a likelihood that is not normal, :doc:`/many-parameters` tells what to expect of a coreset.
+# Means and standard deviations agree. For each independent draw of the slowest parameter, NUTS
+# takes several times as long. lme4 takes seconds, and has intervals for scales, but not for the
+# best tenth. If the likelihood is not normal, :doc:`/many-parameters` says what a coreset can do.

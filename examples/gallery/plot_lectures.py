@@ -129,4 +129,6 @@ print(f"Independent draws: {worth:.0f} exact ones; NUTS has as few as {float(ess
 # %%
 # Means and standard deviations agree. For each independent draw of the slowest parameter, NUTS
 # takes several times as long. lme4 takes seconds, and has intervals for scales, but not for the
-# best tenth. If the likelihood is not normal, :doc:`/many-parameters` says what a coreset can do.
+# best tenth.
+#
+# To read next: :doc:`/many-parameters`, for likelihoods that are not normal.

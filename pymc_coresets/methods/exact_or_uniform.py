@@ -8,6 +8,9 @@ from pymc_coresets.methods.job import Job, draws_around_mode, moderate_size
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.solving.solution import History, Selection, Solution, Status
 
+#: Draws that tell weights: more are for methods that choose rows by them.
+_ENOUGH = 1_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Exact:
@@ -35,7 +38,7 @@ class Exact:
         posterior, history = job.posterior, History()
         n_rows = posterior.n_rows
         rows = posterior.subsample(n_rows, key=0, distinct=True).rows
-        n_draws = draws_around_mode(posterior.n_dims, n_rows)
+        n_draws = min(draws_around_mode(posterior.n_dims, n_rows), _ENOUGH)
         found: dict[str, object] = {}
         with history.drawing():
             proposal = job.propose(n_draws, start_size=n_rows, rng=job.rng)

@@ -227,7 +227,9 @@ def drawn():
     return model, pmc.sample(model, draws=50, chains=2, **options, **of_numpy)
 
 
-@pytest.mark.filterwarnings("ignore:240 observations for 42 free:pymc_coresets.CoresetWarning")
+@pytest.mark.filterwarnings(
+    "ignore:The data are 240 observations for 42 free:pymc_coresets.CoresetWarning"
+)
 def test_variables_along_few_rows_are_drawn_later_as_it_is_said(drawn):
     model, idata = drawn
     coreset, again = pmc.coreset_of(idata, model), pmc.coreset_of(idata, model)

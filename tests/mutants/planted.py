@@ -237,6 +237,7 @@ PLANTED = [
     *plant(
         "sampling/steps/starts.py",
         ("1 / np.square(weights).sum() < n_chains", "False"),
+        ("bool(high - low < _APART)", "1"),
         ("len(parts), len(known.modes or ())) > 1", "0) > 1"),
     ),
     *plant(

@@ -1,6 +1,7 @@
 """Chains of NUTS and of independent proposals, from a distribution that is known."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -19,6 +20,7 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.sampling.normal import Mixture, heavy_tailed
+from pymc_coresets.sampling.steps import starts
 from pymc_coresets.sampling.steps.metropolis import IndependentProposals, path
 from pymc_coresets.sampling.steps.nuts import SharedTrace, sample_by_pymc
 from pymc_coresets.sampling.steps.playback import Playback
@@ -515,6 +517,20 @@ def test_of_several_modes_the_largest_is_the_middle(largest):
     known = Proposal(draws=draws, log_ratios=np.zeros(10), around=mixture)
     [found] = normal_of(known, Unconstrained(model))
     assert found is parts[largest]
+
+
+@pytest.mark.parametrize(("apart", "n_tried"), [(2.0, 1), (20.0, 0)])
+def test_a_distribution_far_from_the_density_makes_no_proposals(apart, n_tried):
+    """Then the density is not evaluated for its tails either."""
+    log_ratios, asked = apart * np.random.default_rng(1).normal(size=1_000), []
+
+    def log_density(points):
+        asked.append(points)
+        return -np.square(points).sum(axis=1)
+
+    known = Proposal(draws=None, log_ratios=log_ratios, around=heavy_tailed(np.zeros(2), np.eye(2)))
+    found = [*starts._around(known, SimpleNamespace(log_density=log_density))]
+    assert len(found) == bool(asked) == n_tried
 
 
 # -- models in single precision --------------------------------------------------------------------

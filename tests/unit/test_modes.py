@@ -182,7 +182,7 @@ def test_climbs_survive_steps_along_enormous_gradients():
     def count(x):
         return 3 * x[0] - np.exp(x[0]), 3 - np.exp(x)
 
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         [found] = looked_for(density_of(count), np.log(3), [[300.0], [600.0], [-600.0]])
     assert found.x == pytest.approx(np.log(3))
 
@@ -281,7 +281,7 @@ def test_without_dips_there_are_no_starts_beyond(log_one):
 
     density = Density(slopes)
     around = laplace(density, np.full(3, 0.1))
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         assert starts_beyond_dips(density, around).shape == (0, 3)
 
 
@@ -684,7 +684,7 @@ def test_a_mode_is_found_in_coordinates_of_tiny_scales(scale):
         rates = np.exp(points @ x.T)
         return (7 * points @ x.T - rates).sum(axis=1), (7 - rates) @ x
 
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         density = Density(slopes)
         ends = maximise_by_curvature(density, np.zeros((1, 2)), n_gradients=1_000)
         [found] = settled_each(density, ends.points)

@@ -325,7 +325,7 @@ def test_the_model_of_the_context_is_used(path):
         assert Coreset.from_netcdf(path).full_model is model
 
 
-@pytest.mark.filterwarnings("ignore:55 observations for 7 free dimensions")
+@pytest.mark.filterwarnings("ignore:The data are 55 observations for 7 free dimensions")
 @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
 def test_missing_values_shift_no_rows(tmp_path):
     y = Y.copy()

@@ -30,7 +30,7 @@ _ENOUGH = 1e-10
 #: Lengths of the steps that are tried at once, as multiples of the last one that gained.
 _TRIED = np.array([16.0, 4.0, 1.0, 1 / 4, 1 / 16, 1 / 64])
 #: Scale below which a coordinate is in units of it, such as a coefficient of a large predictor.
-_TINY = 1e-3
+_TINY = 1e-6
 #: Length at which a search that gains nothing has ended.
 _SHORTEST = 1e-10
 
@@ -237,7 +237,7 @@ def maximise_by_curvature(
     """Maximise a density from many starts, on ridges too narrow for gradients alone.
 
     They occur if a scale multiplies a well-determined variable, as in non-centred hierarchies, and
-    if outcomes or predictors are in the millions: coordinates of a scale above one, or below 1e-3,
+    if outcomes or predictors are in the millions: coordinates of a scale above one, or below 1e-6,
     are in units of that.  Each ascent takes steps of several lengths at once, the best within a
     trust region of that radius by its curvature.
 

@@ -48,6 +48,9 @@ _OF_NUTS, _OF_DIMS, _IN_PYTHON, _AT_ONCE = 15, 25, 1e5, 5e3
 _OF_MANY = 5
 #: Number of chains at once, and products of all of them above which there are the least number.
 _CHAINS, _LEAST_CHAINS, _OF_CHAINS = 64, 16, 2**22
+#: Nats between the quartiles of log-ratios at draws of a distribution, above which other tails make
+#: none of them a proposal that is accepted.
+_APART = 4.0
 #: Number of draws to which coordinates along a curved ridge are fitted.
 _ON_RIDGE = 1_000
 #: Standard deviation of log-densities along whose gradients nine in ten trajectories are accepted.
@@ -123,8 +126,10 @@ def _independent(
 
 
 def _around(known: Proposal[Draws], posterior: Surrogate) -> Iterator[KnownDensity]:
-    found: Iterable[KnownDensity] = [known.around]
-    if not isinstance(known.around, KnownDensity):
+    if isinstance(known.around, KnownDensity):
+        low, high = np.quantile(known.log_ratios, (0.25, 0.75))
+        found: Iterable[KnownDensity] = [known.around] * bool(high - low < _APART)
+    else:
         found = around_draws(posterior.space.free(known.draws))
     for around in found:
         if isinstance(around, Normal | Mixture):

@@ -1,20 +1,24 @@
 """Variables of units given the shared ones: chains, frames, histograms and nodes."""
 
 import logging
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import kstest, norm, t
 
 from pymc_coresets import build_coreset
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.nodes import Rule, rule_to_judge_by, rules_to_judge_first_by
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
+from pymc_coresets.sampling.steps import starts
 from pymc_coresets.sampling.units.centring import _Nodes, _Sample, _Several
 from pymc_coresets.sampling.units.chains import (
     LOG_PEAK,
@@ -417,6 +421,22 @@ def test_gradients_are_those_of_the_values(kind):
     found = near.slopes(point[None]).gradients[0]
     differences = near.log_density(point + step) - near.log_density(point - step)
     assert_allclose(differences / 2e-5, found, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("has_quadratic", [False, True])
+def test_trajectories_follow_them_beside_a_quadratic_too(has_quadratic, limits):
+    posterior, _ = surrogate("intercepts")
+    own, middle = posterior.loglikelihood.observations, posterior.loglikelihood.observations.at
+    if has_quadratic:
+        mean = pt.stack([own.parameters["mean"]])
+        quadratic = Quadratic(
+            names=("mean",), center=np.zeros(1), slope=np.full(1, 50.0), curvature=-np.eye(1),
+            interface=mean,
+        )  # fmt: skip
+        posterior = replace(posterior, quadratic=quadratic)
+    limits(nearby=0.2)
+    found = starts._nearby(posterior, SimpleNamespace(location=middle), points_near(middle))
+    assert found.slopes != posterior.slopes
 
 
 def test_there_are_hardly_more_of_them_than_of_those_that_follow(limits):

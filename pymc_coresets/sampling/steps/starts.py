@@ -217,7 +217,8 @@ def _nearby(posterior: Surrogate, near: Normal, points: np.ndarray) -> SplitHmc:
     points : ndarray of shape (n_points, n_dims)
         Draws of the posterior, nearly.
     """
-    of_points = cache(lambda: posterior.loglik(posterior.space.constrain(points)))
+    rows_alone = replace(posterior, quadratic=None)
+    of_points = cache(lambda: rows_alone.loglik(posterior.space.constrain(points)))
     for nodes in nodes_that_stay(posterior, near.location):
         away = of_points() - nodes.loglik(points)
         if np.isfinite(away).all() and away.std() < _NEARBY:

@@ -35,7 +35,7 @@ class StayingNodes:
     log_shares: np.ndarray
 
     def loglik(self, points: np.ndarray) -> np.ndarray:
-        """Return the log-likelihood in place of all rows at points (n_points, n_dims).
+        """Return the weighted log-likelihood of the units at points (n_points, n_dims).
 
         By the functions that found the places: none is compiled.
         """

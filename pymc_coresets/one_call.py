@@ -78,8 +78,10 @@ _FEW_ROWS = 500_000
 #: Seconds that each free dimension of a draw takes, from the construction to the check, and rows of
 #: each dimension from which on few draws need the check.
 _PER_NUMBER, _MANY_PER_DIMENSION = 1.3e-5, 100
-#: Rows up to which `pm.sample` takes all of them unasked, if they are few for the dimensions too.
+#: Rows up to which `pm.sample` takes all of them unasked, if no coreset serves.
 _FEW_ROWS_FOR_NUTS = 10_000
+#: What NUTS does not mend, and does not tell.
+_OF_MODES = {Reason.SEPARATE_MODES, Reason.UNSEEN_MODE}
 _UNCHECKED, _UNWEIGHED = (
     Verdict.starting(
         Level.DOUBTFUL,
@@ -172,11 +174,11 @@ def sample(
         What to do if no coreset serves: the model is refused, a coreset does not pay, it could
         not be sampled, its ``time_budget`` ended before there was one, or the check says that its
         draws cannot stand for the full posterior.  ``"warn"`` returns the draws that there are,
-        with a warning; if there are none, it raises the error that says why, unless all rows are
-        at most 10,000, and fewer than ten for each free dimension: then `pm.sample` takes them, if
-        there is no ``time_budget``, and no option that asks for a certain coreset.  ``"raise"``
-        always raises.  ``"nuts"`` calls `pm.sample` for all rows instead, with messages before
-        and after; it refuses ``rows=...``, of which the model holds a few.
+        with a warning; if there are none, it raises the error that says why.  But up to 10,000 rows
+        are left to `pm.sample` then, unless several modes are the reason, there is a
+        ``time_budget``, or an option asks for a certain coreset.  ``"raise"`` always raises.
+        ``"nuts"`` calls `pm.sample` for all rows instead, with messages before and after; it
+        refuses ``rows=...``, of which the model holds a few.
     nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
         NUTS implementation where `pm.sample` takes all rows; by default the one that it chooses.
     **build_options
@@ -284,11 +286,11 @@ def sample(
         one_blas_thread(),
     ):
         request = requested(full, **build_options)
-        is_left = on_failure != "raise" and not is_limited and _left_to_nuts(request)
+        is_small = on_failure != "raise" and not is_limited and _is_small(request)
         try:
             with report.part("build"):
-                n_wanted = math.prod(sizes.values())
-                built = _built(request, n_wanted, with_all_units=not is_left)
+                few = is_small and _has_few_rows(request)
+                built = _built(request, math.prod(sizes.values()), with_all_units=not few)
             number = int(random_seed) if isinstance(random_seed, int | np.integer) else None
             with until(deadline, _NO_DRAWS):
                 if isinstance(built, AroundMode):
@@ -298,9 +300,10 @@ def sample(
                 else:
                     drawn = _of_coreset(replace(built, random_seed=number), sizes, rng, report)
             failure = "" if drawn.verdict.level.reliable else drawn.verdict.text
-            takes_all = bool(failure) and on_failure == "nuts"
+            is_small &= drawn.verdict.reason not in _OF_MODES
+            takes_all = bool(failure) and (is_small or on_failure == "nuts")
         except (UnsupportedModelError, SamplingError, OutOfTimeError) as error:
-            failure, takes_all = error.message, on_failure == "nuts" or is_left
+            failure, takes_all = error.message, on_failure == "nuts" or is_small
             if not takes_all:
                 raise
         if takes_all:
@@ -328,17 +331,28 @@ def _refuse_unknown(options: Collection[str]) -> None:
         )
 
 
-def _left_to_nuts(request: Request) -> bool:
-    """Whether rows are few, also for the free dimensions, and nothing is said of how to read them.
+def _is_small(request: Request) -> bool:
+    """Whether rows are so few that chains of all take minutes, and nothing is said of these rows.
 
-    A coreset hardly helps then, and chains of all rows take no longer than a construction would.
+    Then they are what serves where a coreset does not.
     """
-    model, wanted = request.model, request.reading
-    if request.asks_for_coreset or wanted.observed is not None or wanted.dim is not None:
-        return False
+    wanted = request.reading
+    is_default = wanted.observed is None and wanted.dim is None
+    return is_default and not request.asks_for_coreset and _sizes(request)[0] <= _FEW_ROWS_FOR_NUTS
+
+
+def _has_few_rows(request: Request) -> bool:
+    """Whether rows are few for the free dimensions: a coreset hardly helps then."""
+    n_rows, n_dims = _sizes(request)
+    return n_rows < FEW_PER_DIMENSION * n_dims
+
+
+def _sizes(request: Request) -> tuple[float, int]:
+    """Return the number of rows, and of free dimensions; infinite if no row is observed."""
+    model = request.model
     shapes = [shapes_of(variables) for variables in (model.observed_RVs, model.free_RVs)]
     n_rows, n_dims = (sum(map(math.prod, found)) for found in shapes)
-    return 0 < n_rows <= min(_FEW_ROWS_FOR_NUTS, FEW_PER_DIMENSION * n_dims - 1)
+    return n_rows or math.inf, n_dims
 
 
 def _of_all_rows(model: pm.Model, options: Mapping[str, object], reason: str) -> _Answer:

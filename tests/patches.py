@@ -78,6 +78,7 @@ PARTS = {
     "chains of NUTS": "sampling.steps.nuts.WarmNuts.draw",
     "curvature by gradients": "glm.control_variates.by_gradients.ByGradients._curvature",
     "draws around the mode": "one_call._around_mode",
+    "verdict on draws": "one_call._judged",
     "construction": "build.Construction.built",
     "levels recovered": "sampling.units.recovery.recover",
 }

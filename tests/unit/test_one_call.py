@@ -249,6 +249,21 @@ def test_units_that_would_all_be_kept_beside_many_variables_are_left_to_pymc(cap
     xr.testing.assert_equal(found["posterior"].to_dataset(), own)
 
 
+@pytest.mark.parametrize("reason", [Reason.UNCONVERGED, Reason.SEPARATE_MODES])
+def test_few_rows_are_left_to_nuts_unless_it_would_hide_modes(model, reason, instead, sampled):
+    verdict = Verdict.starting(Level.UNUSABLE, reason, "as it is said.")
+    instead("verdict on draws", lambda _, idata, __: one_call._Answer(idata, "Coreset", verdict))
+    own = xr.Dataset({"mu": (("chain", "draw"), np.zeros((2, SHORT["draws"])))})
+    passed = sampled(xr.DataTree.from_dict({"posterior": own}))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", pmc.CoresetWarning)
+        found = pmc.sample(model, **SHORT, **QUIET)
+    takes_all = reason is Reason.UNCONVERGED
+    assert found.attrs["level"] == (Level.UNJUDGED if takes_all else Level.UNUSABLE)
+    assert "as it is said." in found.attrs["verdict"]
+    assert (passed[-1]["model"] is model, not told) == (takes_all, takes_all)
+
+
 def test_draws_that_cannot_be_trusted_are_returned_with_a_warning(model):
     with warned("Not to be used", "a few draws", "on_failure='nuts'") as w:
         found = pmc.sample(model, **FEW, **SHORT, **QUIET)

@@ -16,6 +16,7 @@ TEST_FLAGS ?=
 # Some may have none of the tests that TEST_FLAGS choose, which pytest calls 5.
 MANY_LOOPS := tests/models tests/loops
 MORE_LOOPS := tests/statistical pymc_coresets
+OTHERS := tests/unit
 SOURCES := pymc_coresets tests examples benchmarks scripts docs
 # The site has an environment of its own: Sphinx and its themes are of no use elsewhere.
 DOCS_VENV := .venv-docs
@@ -58,8 +59,8 @@ demo-big: $(DEMO_READY) ## ten million flights in files, with 2 GB of memory (5 
 	@OMP_NUM_THREADS=$(THREADS) $(RUN) examples/flights_big.py $(DEMO_FLAGS)
 
 test: $(READY) ## all tests but the slow ones, and the examples in the docstrings
-	@status=0; for part in "$(MANY_LOOPS)" "$(MORE_LOOPS)" \
-		"tests $(patsubst %,--ignore=%,$(MANY_LOOPS) $(MORE_LOOPS))"; do \
+	@status=0; for part in "$(MANY_LOOPS)" "$(MORE_LOOPS)" "$(OTHERS)" \
+		"tests $(patsubst %,--ignore=%,$(MANY_LOOPS) $(MORE_LOOPS) $(OTHERS))"; do \
 		OMP_NUM_THREADS=$(THREADS) $(PYTEST) $$part $(TEST_FLAGS) \
 			|| [ $$? -eq 5 ] || status=1; \
 	done; exit $$status

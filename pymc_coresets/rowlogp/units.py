@@ -66,8 +66,8 @@ def chosen_units(
 ) -> tuple[tuple[str, ...], str]:
     """Choose the factor whose variables are integrated out.
 
-    A smaller factor would leave more shared dimensions, for fewer levels.  Beside the choice,
-    ``benchmarks.units --parameters`` has what it takes to keep all variables as parameters.
+    A smaller factor would leave more shared dimensions, for fewer levels.  The other choice is to
+    keep all variables as parameters, which ``benchmarks.units --parameters`` measures.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ from pymc_coresets.rowlogp.units import chosen_units
 from pymc_coresets.rowlogp.verification_of_units import verify_units
 from pymc_coresets.sampling.units.centring import centred, integrated_out
 from tests.models.reference import density, logp_without
-from tests.models.units import around_the_mode, by_grid, loglik_of, nodes_at, read
+from tests.models.units import around_the_mode, by_grid, chosen, loglik_of, nodes_at, read
 from tests.refusals import refused
 
 # -- normal rows, normal levels: a closed form -----------------------------------------------------
@@ -785,7 +785,7 @@ def test_units_have_no_linear_predictor():
 def candidates(build: Callable[[], Any], asked: list[str] | None = None) -> Any:
     with pm.Model() as model:
         build()
-    return chosen_units(find_observations(model, allow_local=True), asked)[0]
+    return chosen(model, asked)
 
 
 MANY = 300

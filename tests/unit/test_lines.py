@@ -376,13 +376,19 @@ def test_where_all_rows_are_kept_only_the_draws_are_judged(space):
     assert shrunk.misfit > shrunk.misfit_limit
 
 
-def test_where_all_rows_are_kept_no_line_is_evaluated(space):
+def seen_ratio():
+    """Return a log-ratio, and a list of at how many points each of its passes was."""
     passes = []
 
     def log_ratio(x):
         passes.append(len(x))
         return 0.1 * x[:, 0]
 
+    return log_ratio, passes
+
+
+def test_where_all_rows_are_kept_no_line_is_evaluated(space):
+    log_ratio, passes = seen_ratio()
     draws = drawn_probing(space)
     found = Probing.of(stands_in(space, log_ratio, has_all_rows=lambda: True), draws)
     log_p, log_q = found.log_densities(draws.to_datatree())
@@ -391,12 +397,7 @@ def test_where_all_rows_are_kept_no_line_is_evaluated(space):
 
 
 def test_the_first_draws_and_the_lines_are_one_pass(space):
-    passes = []
-
-    def log_ratio(x):
-        passes.append(len(x))
-        return 0.1 * x[:, 0]
-
+    log_ratio, passes = seen_ratio()
     draws = drawn_probing(space)
     found = Probing.of(stands_in(space, log_ratio), draws)
     log_p, log_q = found.log_densities(draws.to_datatree())
@@ -408,12 +409,7 @@ def test_the_first_draws_and_the_lines_are_one_pass(space):
 
 
 def test_draws_that_are_known_are_not_evaluated_again(space):
-    passes = []
-
-    def log_ratio(x):
-        passes.append(len(x))
-        return 0.1 * x[:, 0]
-
+    log_ratio, passes = seen_ratio()
     alone = probed(stands_in(space, log_ratio), drawn_probing(space))
     assert passes == [12]
     beside = Probing.of(stands_in(space, log_ratio), drawn_probing(space))

@@ -4,8 +4,8 @@ Every model by every way that a knowledgeable user would take on a laptop, in th
 (compilation apart), the worst shift of a mean and the worst ratio of standard deviations, Pareto
 k-hat and KL divergence of what was drawn from, effective draws per second, and whether the way
 *said* so where it was wrong.  Each way runs in a process of its own: where it fails, the table says
-why.  A way that takes less than a minute runs twice, and the second run counts: all find their
-caches of compiled functions filled.
+why.  A way that takes less than a minute runs twice, with an empty and then a filled folder of
+compiled functions; the second run counts, and the first has a column of its own.
 
 The truth is a further, longer run of NUTS on the distinct rows (``--reference SECONDS``), if the
 first did half of its steps; else the best run of another way, which calls nothing wrong unless it
@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pymc as pm
 
-from benchmarks.isolation import NotDoneError, isolated
+from benchmarks.isolation import NotDoneError, twice
 from benchmarks.opponent_judge import Reference, Verdict, judge, reference_for
 from benchmarks.opponent_models import LARGE, models
 from benchmarks.opponent_summary import summary
@@ -42,23 +42,25 @@ from benchmarks.tables import markdown, parser_of, save
 
 __all__ = ["HEADER", "Record", "best_opponent", "compared", "measure", "table"]
 
-HEADER = ("way", "compile, s", "rest, s", "processor, s", "shift / sd", "sd ratio", "k-hat", "KL",
-          "effective draws", "per s", "was it right?", "remark")  # fmt: skip
+HEADER = ("way", "compile, s", "rest, s", "processor, s", "first run, s", "shift / sd",
+          "sd ratio", "k-hat", "KL", "effective draws", "per s", "was it right?",
+          "remark")  # fmt: skip
 COMPILATION = 180.0  # seconds that a way may take beyond its limit
-QUICK = 60.0  # seconds: what takes less depends on what is compiled already
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Record:
     """What one way took and returned; ``failure`` where it returned nothing.
 
-    A way that does not apply to a model is left out of its table.
+    ``at_first`` is the total of a run with an empty folder of compiled functions.  A way that does
+    not apply to a model is left out of its table.
     """
 
     way: str
     seconds: float = np.nan
     compiling: float = np.nan
     processor: float = np.nan
+    at_first: float = np.nan
     answer: Answer | None = None
     failure: str = ""
     applies: bool = True
@@ -105,12 +107,9 @@ def guarded(name: str, way: str, settings: Settings) -> Record:
     """Do the same in a process of its own, which is ended where it takes far too long."""
     limit = settings.seconds + COMPILATION
 
-    def run() -> Record:
-        return isolated(_on_cores, limit, "forkserver", name, way, settings)
-
     try:
-        first = run()
-        return run() if first.seconds < QUICK else first
+        first, again = twice(_on_cores, lambda r: r.seconds, limit, name, way, settings)
+        return replace(again, at_first=first.total)
     except NotDoneError as error:
         return Record(way=way, failure=str(error))
 
@@ -166,6 +165,7 @@ def line_of(record: Record) -> list[str]:
         f"{record.compiling:.1f}",
         _number(record.total - record.compiling, ".1f", mark),
         "" if partial else f"{record.processor:.1f}",
+        _number(record.at_first, ".1f", mark),
         _with_noise(verdict.shift, verdict.shift_noise),
         _with_noise(verdict.ratio, verdict.ratio_noise),
         _number(answer.khat, ".2f"),

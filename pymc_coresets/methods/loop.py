@@ -279,8 +279,6 @@ class Measure[D]:
         Log-likelihoods of all rows, and draws.
     rng : numpy.random.Generator
         The only source of randomness.
-    draw : callable, optional
-        Replaces ``posterior.draw``, with the same arguments.
     history : History
         Counts the cost.
 
@@ -300,7 +298,6 @@ class Measure[D]:
 
     posterior: CoresetPosterior[D]
     rng: np.random.Generator
-    draw: Callable[..., D] | None = None
     history: History = field(default_factory=History)
 
     def at(
@@ -323,11 +320,11 @@ class Measure[D]:
         rng : numpy.random.Generator, optional
             For these draws only.
         draw : callable, optional
-            Draws for this call only.
+            Replaces ``posterior.draw``, with the same arguments.
         sums : callable, optional
             Replaces the pass over all rows; takes the draws and the rows' log-likelihoods there.
         """
-        support, draw = chosen.support, draw or self.draw or self.posterior.draw
+        support, draw = chosen.support, draw or self.posterior.draw
         with self.history.drawing():
             draws = draw(support.rows, support.weights, n_draws, rng=rng or self.rng)
         loglik = self.loglik(draws, chosen.rows, n_draws)

@@ -2,19 +2,16 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_coresets.exceptions import SamplingError, warn_user
+from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.methods.loop import CoresetPosterior, Measure, Measurement, rounds
 from pymc_coresets.options import whole_number
-from pymc_coresets.papers.reserve import Reserve
-from pymc_coresets.progress import Reporter
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.solution import History, Progress, Solution, Status, unwatched
 
@@ -63,37 +60,24 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
         return size
 
     def run[D](self, job: Job[D]) -> Solution:
-        """Draw hundreds of times by Laplace approximations, or by re-weighting earlier draws."""
-        laplace = CoresetSampler(job.loglikelihood, kind="laplace")
+        """Draw hundreds of times, by Laplace approximations.
+
+        Raises
+        ------
+        SamplingError
+            If there is none of the prior, or of the first rows.
+        """
+        sampler = CoresetSampler(job.loglikelihood, kind="laplace")
         with job.report.part("choosing rows", total=job.size) as show:
             try:
-                solution = solve_adaptively(self, laplace, job.size, rng=job.rng, callback=show)
-                if solution.status is not Status.SAMPLING_FAILED:
-                    _count(job.report, laplace)
-                    return solution
-                reason = solution.status.value
+                solution = solve_adaptively(self, sampler, job.size, rng=job.rng, callback=show)
             except SamplingError as error:
-                reason = error.message
-            warn_user(
-                "Coreset posteriors are sampled by NUTS, which takes longer, because Laplace "
-                f"approximations failed: {reason}"
-            )
-            sampler = CoresetSampler(job.loglikelihood)
-            reserve = Reserve(sampler)
-            solution = solve_adaptively(
-                self, sampler, job.size, rng=job.rng, draw=reserve.draw, callback=show
-            )
-            _count(job.report, laplace, sampler)
-            job.report.counts["n_reused"] = reserve.n_reused
-            return solution
-
-
-def _count(report: Reporter, *samplers: CoresetSampler) -> None:
-    """Report how much samplers have done, if anything."""
-    counts: Counter[str] = Counter()
-    for sampler in samplers:
-        counts.update(sampler.counts_of_runs)
-    report.counts.update(counts)
+                raise SamplingError(
+                    f"This method draws from Laplace approximations of posteriors, and one failed: "
+                    f"{error.message} 'riemannian_pursuit' draws by NUTS where that is needed."
+                ) from error
+        job.report.counts.update(sampler.counts_of_runs)
+        return solution
 
 
 def solve_adaptively[S: AdaptiveState, D](
@@ -102,7 +86,6 @@ def solve_adaptively[S: AdaptiveState, D](
     size: int,
     *,
     rng: np.random.Generator,
-    draw: Callable[..., D] | None = None,
     callback: Callable[[Progress], object] = unwatched,
 ) -> Solution:
     """Choose at most ``size`` weighted rows whose posterior is close to the full one.
@@ -120,9 +103,6 @@ def solve_adaptively[S: AdaptiveState, D](
         Largest number of weights, 1 to ``posterior.n_rows``.
     rng : numpy.random.Generator
         Source of all draws and choices.
-    draw : callable, optional
-        Replaces ``posterior.draw`` and may reuse draws.  As these have chosen the weights, the
-        result is measured at fresh draws of the posterior.
     callback : callable, optional
         Called with a `Progress` after every step that changed the weights.
 
@@ -160,26 +140,19 @@ def solve_adaptively[S: AdaptiveState, D](
     (array([1]), array([3.]))
     """
     size = whole_number("size", size, least=1, most=posterior.n_rows)
-    fresh = Measure(posterior, rng, history=History(callback))
+    measure = Measure(posterior, rng, history=History(callback))
     last: Measurement | None = None
 
     def measured(state: S) -> Status | None:
         nonlocal last
         if state.coreset is not last:
             last = state.coreset
-            last.enter(fresh.history, last.objective)
+            last.enter(measure.history, last.objective)
         return state.status
 
-    def measured_anew(state: S) -> S:
-        n_draws = state.coreset.residual.size
-        return replace(state, coreset=fresh.at(state.coreset.support, n_draws))
-
-    state = method.start(replace(fresh, draw=draw), size)
-    state, status = rounds(state, method.step, measured, limit=method.most_steps(size))
-    failures = {Status.INTERRUPTED, Status.SAMPLING_FAILED}
-    if draw is not None and status not in failures:
-        state, failed = rounds(state, measured_anew, measured, limit=1)
-        status = failed if failed in failures else status
+    state, status = rounds(
+        method.start(measure, size), method.step, measured, limit=method.most_steps(size)
+    )
     chosen = state.coreset.support
     _log.debug("%s: %d weights. %s", type(method).__name__, chosen.size, status.value)
-    return fresh.history.solution(chosen, status, state.coreset.objective)
+    return measure.history.solution(chosen, status, state.coreset.objective)

@@ -806,7 +806,7 @@ PLANTED = [
     ),
     *plant(
         "papers/adaptive.py",
-        ("replace(fresh, draw=draw)", "fresh"),
+        ("limit=method.most_steps(size)", "limit=1"),
     ),
     *plant(
         "diagnostics/importance.py",

@@ -277,7 +277,6 @@ TESTS = {
     "methods/exact_or_uniform": ("tests/statistical/test_methods_from_outside.py", BUILD),
     "methods/job": (*unit("solvers", "tangent_space"), BUILD),
     "papers/adaptive": unit("adaptive"),
-    "papers/reserve": (SAMPLER,),
     "glm/": (LINEAR, SENSITIVITY, PASS_GLM),
     "papers/signed_rows": (*unit("sensitivity"), SENSITIVITY),
     "papers/sensitivity": (

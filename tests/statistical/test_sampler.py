@@ -26,7 +26,6 @@ from scipy.stats import t as student
 from pymc_coresets import Coreset, InvalidDataError, SamplingError, build_coreset
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
-from pymc_coresets.papers.reserve import Reserve
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density
@@ -80,8 +79,7 @@ def assert_right(draws, indices, weights):
 
 def draw(sampler, indices, weights, n_draws, *, seed=1):
     """Draw from the posterior of the rows at the given positions."""
-    inner = sampler._sampler if isinstance(sampler, Reserve) else sampler
-    rows = inner.loglikelihood.source.take(indices)
+    rows = sampler.loglikelihood.source.take(indices)
     return sampler.draw(rows, weights, n_draws, rng=np.random.default_rng(seed))
 
 
@@ -227,35 +225,6 @@ def test_discrete_variables_are_named():
         draw(sampler, np.arange(3), np.ones(3), 100)
 
 
-def test_reserve_answers_for_near_coresets_and_is_right_for_all(loglik):
-    sampler = Reserve(CoresetSampler(loglik, kind="laplace"))
-    indices, weights = CORESETS[0]
-    for i in range(8):
-        coreset = indices, weights * (1 + 0.02 * i)
-        assert_right(draw(sampler, *coreset, 500, seed=i), *coreset)
-    assert sampler.n_reused == 7
-    for coreset in CORESETS[1:]:  # too far to re-weight
-        assert_right(draw(sampler, *coreset, 500), *coreset)
-    assert sampler._sampler.counts == {
-        "n_sampler_runs": 3,
-        "n_sampler_draws": 6_000,
-        "n_corrected_laplace": 0,
-        "n_divergences": 0,
-        "n_failed_starts": 0,
-        "n_gradients": 0,
-        "n_not_finite": 0,
-    }
-
-
-def test_a_reserve_is_large_enough_to_be_judged(loglik):
-    sampler = Reserve(CoresetSampler(loglik, kind="laplace"))
-    indices, weights = CORESETS[0]
-    for factor in (1.0, 1.01):
-        draws = draw(sampler, indices, factor * weights, 2)
-        assert draws.n_draws == 2
-    assert sampler.n_reused == 1
-
-
 @pytest.fixture(scope="module")
 def hierarchy():
     rng = np.random.default_rng(11)
@@ -394,7 +363,7 @@ def test_a_gradient_that_is_not_finite_ends_no_search(nowhere):
 
 
 @pytest.mark.parametrize("beyond", [-np.inf, np.nan])
-@pytest.mark.parametrize("way", ["draw", "rough_draw", "reserve"])
+@pytest.mark.parametrize("way", ["draw", "rough_draw"])
 def test_points_of_density_zero_have_no_weight(beyond, way):
     """The normal distribution ends at 2.2 standard deviations."""
     with pm.Model() as model:
@@ -403,13 +372,7 @@ def test_points_of_density_zero_have_no_weight(beyond, way):
     sampler = CoresetSampler(likelihood_of(model, observed="y"))
     rows, weights = sampler.loglikelihood.all_rows, np.ones(4)
     rng = np.random.default_rng(1)
-    if way == "reserve":
-        reserve = Reserve(sampler)
-        reserve.draw(rows, weights / 2, 2_000, rng=rng)
-        draws = reserve.draw(rows, weights, 2_000, rng=rng)
-        assert reserve.n_reused == 1
-    else:
-        draws = getattr(sampler, way)(rows, weights, 2_000, rng=rng)
+    draws = getattr(sampler, way)(rows, weights, 2_000, rng=rng)
     values = draws.values["mu"]
     assert values.max() < 2.2
     assert abs(values.mean() + norm.pdf(2.2) / norm.cdf(2.2)) < 5 * values.std() / np.sqrt(2_000)

@@ -64,12 +64,6 @@ def classes(rng: Rng, n_users: int = 4_000, each: int = 6) -> None:
     pm.Normal("y", mean[own[user]], sd[own[user]], observed=y)
 
 
-def curved(rng: Rng, n_rows: int = 20_000) -> None:
-    """A mean that is the sum of a parameter and the square of another."""
-    place = pm.Normal("a", 0, 2) + pm.Normal("b", 0, 1) ** 2
-    pm.Normal("y", place, 1, observed=rng.normal(1, 1, n_rows))
-
-
 def forest(rng: Rng, n_rows: int = 200_000) -> None:
     """Ten measurements, four areas and forty soils, of which some are very rare; standardised."""
     shares = np.r_[np.geomspace(0.2, 1e-3, 37), [5e-6] * 3]
@@ -96,7 +90,6 @@ ANALYSES: Mapping[str, Callable[[], pm.Model]] = {
     "crossed": lambda: written(lambda rng: crossed(rng, 60_000, (300, 200))),
     "softmax": lambda: written(lambda rng: softmax(rng, 100_000, 20, 10)),
     "three groups": lambda: written(lambda rng: few_groups(rng, easier=False)),
-    "curved": lambda: written(curved),
     "forest": lambda: written(forest),
 }
 
@@ -282,7 +275,7 @@ def starts_line(name: str, model: pm.Model) -> list[str]:
 
 def starts() -> list[list[str]]:
     """Return the table of starts."""
-    names = ("README's regression", "2PL", "three latent classes", "curved")
+    names = ("README's regression", "2PL", "three latent classes")
     return [starts_line(name, ANALYSES[name]()) for name in names]
 
 

@@ -79,12 +79,11 @@ def sample(
         INFO.  Independence Metropolis-Hastings evaluates thousands of draws from around the mode at
         once, without tuning, if the posterior is close to normal (Pareto k-hat at most 0.7).  Split
         Hamiltonian Monte Carlo moves 64 chains at once, or 16 if the density is expensive, around
-        the normal distribution that the construction found, or along a thin curved ridge (see
-        Notes).  Otherwise "pymc", which compiles in a few seconds: for several modes and funnels.
-        The others take ten or more, which pays only if trajectories are long, since the density is
-        cheap.  PyMC runs each chain of NUTS in its own process: if Python spawns processes (on
-        Windows, and in Python 3.14 or newer) a script needs ``if __name__ == "__main__":``, or
-        ``cores=1``.
+        the normal distribution that the construction found (see Notes).  Otherwise "pymc", which
+        compiles in a few seconds: for several modes, funnels and thin curved ridges.  The others
+        take ten or more, which pays only if trajectories are long, since the density is cheap.
+        PyMC runs each chain of NUTS in its own process: if Python spawns processes (on Windows, and
+        in Python 3.14 or newer) a script needs ``if __name__ == "__main__":``, or ``cores=1``.
     **kwargs
         Passed to `pm.sample`, with four chains by default, ``progressbar`` as in the build, and
         ``var_names`` without deterministics along more than 1,000 rows of an unreduced term.  A

@@ -28,11 +28,6 @@ PLANTED = [
         ("straight - share * (1 - share) * square", "straight + share * (1 - share) * square"),
     ),
     *plant(
-        "sampling/steps/curved_ridges.py",
-        ("begins = (ends.points - own.points)[high], own", "begins = ends.points[high], own"),
-        ("self.widths * ends.points + _terms", "self.widths * ends.points - _terms"),
-    ),
-    *plant(
         "glm/given_scales/normal_rows.py",
         ("(self.squares[k] + curved) / 2", "curved / 2"),
     ),

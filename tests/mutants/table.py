@@ -192,7 +192,6 @@ TESTS = {
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
     "sampling/weighting": (*unit("options_of_methods", "weighting", "proposal"), SAMPLER),
     "sampling/accuracy": (APPROXIMATIONS,),
-    "sampling/steps/curved_ridges": unit("normal_steps"),
     "sampling/steps/near_normal": unit("normal_steps"),
     "sampling/steps/split_hmc": unit("normal_steps"),
     "sampling/units/staying_nodes": unit("units_given_the_rest"),

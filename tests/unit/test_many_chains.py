@@ -211,7 +211,6 @@ def test_what_tuned_chains_found_is_left_to_nuts():
     assert isinstance(found, WarmUp)
     assert found.settled
     assert found.points.shape == (64, 5)
-    assert found.ways.shape[1:] == (5,)
     # Given the scale, the three means are normal: its marginal density, on a grid.
     grid = np.linspace(-14.0, 2.0, 4_001)
     variance = np.exp(2 * grid) + 0.01**2
@@ -300,7 +299,7 @@ def test_sample_joins_chains(coreset):
 def test_nuts_follows_where_chains_do_not_agree(coreset, tuned_to):
     points = np.zeros((6, coreset.approximation.space.n_dims))
     near = Normal(points[0], factor_of(np.eye(points.shape[1])))
-    tuned_to(WarmUp(near, points, points, settled=False))
+    tuned_to(WarmUp(near, points, settled=False))
     idata = coreset.sample(draws=50, tune=50, chains=2, cores=1, random_seed=1, **QUIET)
     assert "tree_depth" in idata["sample_stats"]
 
@@ -311,7 +310,7 @@ def test_nuts_goes_on_from_tuned_chains(coreset, tuned_to):
     space = coreset.approximation.space
     points = np.random.default_rng(8).normal(scale=0.01, size=(6, space.n_dims))
     scales = np.arange(1.0, space.n_dims + 1)
-    tuned_to(WarmUp(Normal(points[0], factor_of(np.diag(scales**-2))), points, points, True))
+    tuned_to(WarmUp(Normal(points[0], factor_of(np.diag(scales**-2))), points, True))
     options = {"chains": 4, "compile_kwargs": {}, "random_seed": 1}
     found = choice.better_start(coreset.model, coreset.proposal, coreset._posterior, options)
     np.testing.assert_allclose(found["step"].potential.velocity(np.ones(len(scales))), scales**2)
@@ -351,3 +350,24 @@ def test_a_ridge_without_an_upper_bound():
         below = (k < -np.log(-np.log(share))).mean(axis=0)
         # Chains are independent: their spread gives the standard error.
         assert abs(below.mean() - share) < 5 * below.std(ddof=1) / np.sqrt(below.size)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")  # of chains that diverge
+def test_draws_along_a_thin_curved_ridge_are_right_or_not_reliable():
+    """Chains follow y ~ N(a + b^2, 1) hardly, and seldom from one side to the other."""
+    outcomes = np.random.default_rng(1).normal(1, 1, 20_000)
+    with pm.Model() as model:
+        place = pm.Normal("a", 0, 2) + pm.Normal("b", 0, 1) ** 2
+        pm.Normal("y", place, 1, observed=outcomes)
+    coreset = build_coreset(model, random_seed=1, progressbar=False)
+    idata = coreset.sample(random_seed=1, cores=1, **QUIET)
+    check = coreset.check(idata)
+    # Given b, a is normal: the marginal posterior of b, on a grid.
+    b, mean, variance = np.linspace(-6, 6, 20_001), outcomes.mean(), 4 + 1 / len(outcomes)
+    weights = np.exp(-(b**2) / 2 - (mean - b**2) ** 2 / (2 * variance))
+    sd = np.sqrt(np.average(b**2, weights=weights))
+    drawn = idata["posterior"]["b"].to_numpy()
+    is_right = abs(drawn.mean()) < 4 * sd / check.ess_bulk**0.5
+    is_right &= abs(drawn.std() / sd - 1) < 4 / check.ess_bulk**0.5
+    assert is_right or not check.reliable

@@ -2,8 +2,6 @@
 
 import logging
 import math
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -29,8 +27,6 @@ _DIVERGENT, _FEW = 10.0, 1e-3
 _ENOUGH, _WANTED, _LEAST = (0.86, 0.97), 0.92, 0.8
 #: Rounds of tuning, trajectories of each, and largest number of steps of a trajectory.
 _ROUNDS, _LENGTH, _MOST_STEPS = 16, 10, 128
-#: Last rounds whose draws are known if chains do not agree.
-_RECENT = 4
 #: Changes of the normal distribution around chains that need no further tuning, and those after
 #: which chains are still on their way.
 _SETTLED, _UNSETTLED = 0.1, 0.5
@@ -108,15 +104,12 @@ class WarmUp:
         Estimated from all chains together.
     points : ndarray of shape (n_chains, n_dims)
         Where the chains are.
-    ways : ndarray of shape (n_draws, n_dims)
-        Where they were lately, in random order.
     settled : bool
         Whether enough trajectories were accepted, and the normal distribution hardly changed.
     """
 
     around: Normal
     points: np.ndarray
-    ways: np.ndarray
     settled: bool
 
 
@@ -139,8 +132,6 @@ class ManyChains:
         and six times if less than as many draws again are missing.
     n_joined : int, default 1
         Number of chains of the result, see `Paths.joined`: a divisor of `n_chains`.
-    seen_at : callable, optional
-        Returns what the chains must agree on: by default the coordinates in which they move.
 
     Notes
     -----
@@ -167,7 +158,6 @@ class ManyChains:
     n_draws: int
     most: float
     n_joined: int = 1
-    seen_at: Callable[[np.ndarray], np.ndarray] = np.asarray
 
     def draw(
         self, hmc: SplitHmc, starts: np.ndarray, *, rng: np.random.Generator
@@ -227,7 +217,7 @@ class ManyChains:
 
         The excess of the square of R-hat over one falls with the inverse of the length.
         """
-        whole = np.concatenate([self.seen_at(paths.points), paths.values[..., None]], axis=2)
+        whole = np.concatenate([paths.points, paths.values[..., None]], axis=2)
         rhat, ess = agreement(whole)
         _log.info("Many chains of %d: R-hat %.4f, ESS %.0f", len(whole), rhat, ess)
         if not rhat <= RHAT_CONVERGED:
@@ -255,7 +245,6 @@ class _Run:
         self._states = hmc.at(starts)
         self.n_steps, self.n_gradients = 4, 0
         self.n_divergent = self._n_trajectories = 0
-        self._ways: deque[np.ndarray] = deque(maxlen=_RECENT)
 
     @property
     def is_over(self) -> bool:
@@ -264,10 +253,7 @@ class _Run:
 
     def tuned(self, *, settled: bool) -> WarmUp:
         """Return where the chains are, and the normal distribution around them."""
-        ways = self._rng.permutation(
-            np.concatenate([p.reshape(-1, p.shape[2]) for p in self._ways])
-        )
-        return WarmUp(self._hmc.around, self._states.points, ways, settled)
+        return WarmUp(self._hmc.around, self._states.points, settled)
 
     @property
     def diverges(self) -> bool:
@@ -302,9 +288,7 @@ class _Run:
             self.n_gradients += n_chains * self.n_steps
             self._n_trajectories += n_chains
             self.n_divergent += int((moved.lost > _DIVERGENT).sum())
-        paths = Paths(*map(np.stack, zip(*found, strict=True)))
-        self._ways.append(paths.points)
-        return paths
+        return Paths(*map(np.stack, zip(*found, strict=True)))
 
     def refine(self) -> bool:
         """Halve the steps; return whether this is possible."""

@@ -24,7 +24,6 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor
 from pymc_coresets.sampling.normal import KnownDensity, Mixture, Normal, heavy_tailed
-from pymc_coresets.sampling.steps.curved_ridges import CurvedRidge
 from pymc_coresets.sampling.steps.many_chains import ManyChains, Paths, WarmUp
 from pymc_coresets.sampling.steps.metropolis import IndependentProposals
 from pymc_coresets.sampling.steps.nuts import (
@@ -33,7 +32,7 @@ from pymc_coresets.sampling.steps.nuts import (
     SampleOptions,
 )
 from pymc_coresets.sampling.steps.playback import Playback
-from pymc_coresets.sampling.steps.split_hmc import OfPoints, SplitHmc, judged_by
+from pymc_coresets.sampling.steps.split_hmc import SplitHmc, judged_by
 from pymc_coresets.sampling.units.staying_nodes import nodes_that_stay
 
 #: Options of `pm.sample` itself, and those that configure the start of NUTS.
@@ -51,8 +50,6 @@ _CHAINS, _LEAST_CHAINS, _OF_CHAINS = 64, 16, 2**22
 #: Nats between the quartiles of log-ratios at draws of a distribution, above which other tails make
 #: none of them a proposal that is accepted.
 _APART = 4.0
-#: Number of draws to which coordinates along a curved ridge are fitted.
-_ON_RIDGE = 1_000
 #: Standard deviation of log-densities along whose gradients nine in ten trajectories are accepted.
 _NEARBY = 0.1
 
@@ -164,46 +161,14 @@ def _many_chains(
     )
     try:
         for near in normal_of(known, space):
-            found = next(_paths(known, posterior, sampler, near, rng))
+            starts = spread_starts(known, space, sampler.n_chains, rng=rng)
+            found = sampler.draw(_nearby(posterior, near, starts), starts, rng=rng)
             if not isinstance(found, WarmUp):
                 yield found.joined(n_chains, n_draws)
             elif found.settled:
                 yield found
     except (NotImplementedError, UnsupportedModelError) as error:
         _log.info("Many chains need gradients: %s", error)
-
-
-def _paths(
-    known: Proposal[Draws],
-    posterior: Surrogate,
-    sampler: ManyChains,
-    near: Normal,
-    rng: np.random.Generator,
-) -> Iterator[Paths | WarmUp]:
-    """Yield draws of chains along a curved ridge, if there is one, or else near a normal one."""
-    starts = spread_starts(known, posterior.space, sampler.n_chains, rng=rng)
-    of_ridges = rng.spawn(1)[0]
-    draws = spread_starts(known, posterior.space, _ON_RIDGE, rng=of_ridges)
-    yield from _along(draws, sampler, posterior.slopes, of_ridges)
-    found = sampler.draw(_nearby(posterior, near, starts), starts, rng=rng)
-    if isinstance(found, WarmUp):  # chains went further than what was known
-        yield from _along(found.ways, sampler, posterior.slopes, of_ridges)
-    yield found
-
-
-def _along(
-    draws: np.ndarray, sampler: ManyChains, slopes: OfPoints, rng: np.random.Generator
-) -> Iterator[Paths]:
-    """Yield draws of chains along a curved ridge, if there is one, and they agree."""
-    for ridge in CurvedRidge.through(draws[:_ON_RIDGE], slopes):
-        points = ridge.spread(_ON_RIDGE, rng=rng)
-        along = replace(sampler, seen_at=ridge.at)
-        for near in around_draws(points):
-            hmc = SplitHmc(ridge.seen_by(slopes), near)
-            found = along.draw(hmc, points[: sampler.n_chains], rng=rng)
-            if not isinstance(found, WarmUp):
-                _log.info("Many chains in coordinates along a curved ridge")
-                yield found._replace(points=ridge.at(found.points))
 
 
 def _nearby(posterior: Surrogate, near: Normal, points: np.ndarray) -> SplitHmc:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 QUICK = 60.0  # seconds: what takes less depends on what is compiled already
 
@@ -25,21 +25,21 @@ def caches_in(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def cached_in(folder: Path) -> Iterator[None]:
-    """Have processes that are spawned meanwhile keep compiled functions in a folder."""
+def empty_cache() -> Iterator[None]:
+    """Have processes that are spawned meanwhile find nothing compiled, but what they compile."""
     before = os.environ.copy()
-    os.environ.update(caches_in(folder))
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    with TemporaryDirectory() as folder:
+        os.environ.update(caches_in(Path(folder)))
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def isolated[**A, T](
     function: Callable[A, T],
     limit: float,
-    start: Literal["spawn", "forkserver"] = "spawn",
     *args: A.args,
     **kwargs: A.kwargs,
 ) -> T:
@@ -50,7 +50,7 @@ def isolated[**A, T](
     NotDoneError
         If it takes longer, or the process ends before.
     """
-    context: Any = mp.get_context(start)
+    context: Any = mp.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(sender, function, args, kwargs))
     process.start()
@@ -68,17 +68,21 @@ def isolated[**A, T](
         process.join()
 
 
-def twice[T](
-    function: Callable[..., T], seconds: Callable[[T], float], limit: float, *args: object
+def twice[**A, T](
+    function: Callable[A, T],
+    seconds: Callable[[T], float],
+    limit: float,
+    *args: A.args,
+    **kwargs: A.kwargs,
 ) -> tuple[T, T]:
     """Call a function with an empty folder of compiled functions, and with what is in it then.
 
     Each time in a process of its own.  What takes a minute or more is called once, for both.
     """
-    with TemporaryDirectory() as folder, cached_in(Path(folder)):
-        first = isolated(function, limit, "spawn", *args)
+    with empty_cache():
+        first = isolated(function, limit, *args, **kwargs)
         if seconds(first) < QUICK:
-            return first, isolated(function, limit, "spawn", *args)
+            return first, isolated(function, limit, *args, **kwargs)
         return first, first
 
 

@@ -11,7 +11,6 @@ minute runs once.  Seeds after the first skip what takes longer than it should.
 `docs/figures/many_parameters.py` draws it.
 """
 
-import math
 import time
 import warnings
 from argparse import Namespace
@@ -63,7 +62,7 @@ class Built:
     @property
     def seconds(self) -> float:
         """Seconds of the construction, and of sampling if that was reached."""
-        return self.build if math.isnan(self.sample) else self.build + self.sample
+        return float(np.nansum([self.build, self.sample]))
 
 
 @dataclass(frozen=True, kw_only=True)

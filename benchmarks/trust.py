@@ -180,7 +180,7 @@ def _posterior(
 def guarded(name: str, seed: int, draws: int) -> Record:
     """Do the same in a process of its own, which is ended where it takes far too long."""
     try:
-        return isolated(measure, LIMIT, "spawn", name, seed, draws)
+        return isolated(measure, LIMIT, name, seed, draws)
     except NotDoneError as error:
         return Record(name=name, seed=seed, said=f"crashed: {error}")
 

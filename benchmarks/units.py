@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import arviz_stats as azs
 import numpy as np
@@ -31,7 +30,7 @@ import pymc as pm
 import xarray as xr
 
 from benchmarks.differences import Difference, difference_of, tails_of
-from benchmarks.isolation import NotDoneError, cached_in, isolated
+from benchmarks.isolation import NotDoneError, empty_cache, isolated
 from benchmarks.opponent_sampling import sample_until
 from benchmarks.opponent_task import Settings, Task
 from benchmarks.scale_parts import memory
@@ -233,9 +232,9 @@ def beside_nuts(
 def guarded(name: str, way: Way, nuts: float | None) -> Figures:
     """Measure twice in processes of their own, which are ended where they take far too long."""
     try:
-        with TemporaryDirectory() as folder, cached_in(Path(folder)):
-            first = isolated(_quietly, LIMIT, "spawn", name, way, None)
-            again = isolated(_quietly, LIMIT + (nuts or 0.0), "spawn", name, way, nuts)
+        with empty_cache():
+            first = isolated(_quietly, LIMIT, name, way, None)
+            again = isolated(_quietly, LIMIT + (nuts or 0.0), name, way, nuts)
     except NotDoneError as error:
         return Figures(name=CASES[name].name, failure=str(error))
     return replace(again, at_first=first.seconds)

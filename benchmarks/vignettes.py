@@ -6,8 +6,8 @@ coreset; kept some rows, or all; or left all rows to `pm.sample`.  Another proce
 model by nutpie, 2,000 draws of each of four chains after 1,000 to warm up.  All variables of the
 model are compared: the largest difference of a mean, in posterior standard deviations, and the
 largest ratio of standard deviations, each with what Monte Carlo errors of both runs exceed in one
-of 20 comparisons.  Seconds are those of processors, with an empty and then a filled folder of
-compiled functions; compilation is included.
+of 20 comparisons.  Seconds are those of processors, with an empty and then, if that took less
+than a minute, a filled folder of compiled functions; compilation is included.
 
 ``--cases wine kidney`` runs some of the cases.
 """

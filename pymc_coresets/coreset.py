@@ -145,9 +145,8 @@ class Coreset(WeightedRows):
     attributes hold the wall time of each part in seconds (``seconds rounds``, ...) and counts:
     ``n_sampler_runs``, ``n_sampler_draws``, ``n_corrected_laplace`` (runs that were answered by
     corrected Laplace draws), ``n_divergences``, ``n_failed_starts``, ``n_gradients`` (of all rows,
-    about as much work as six draws each), ``n_not_finite`` (draws at which the log-likelihood of
-    all rows is not finite) and ``n_reused`` (runs that were answered by earlier draws).
-    `Sensitivity` adds what its guarantee rests on.
+    about as much work as six draws each) and ``n_not_finite`` (draws at which the log-likelihood of
+    all rows is not finite).  `Sensitivity` adds what its guarantee rests on.
 
     Examples
     --------

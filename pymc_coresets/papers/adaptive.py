@@ -73,7 +73,7 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
                 solution = solve_adaptively(self, sampler, job.size, rng=job.rng, callback=show)
             except SamplingError as error:
                 raise SamplingError(
-                    f"This method draws from Laplace approximations of posteriors, and one failed: "
+                    "This method draws from Laplace approximations of posteriors, and one failed: "
                     f"{error.message} 'riemannian_pursuit' draws by NUTS where that is needed."
                 ) from error
         job.report.counts.update(sampler.counts_of_runs)

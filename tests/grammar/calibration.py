@@ -150,7 +150,7 @@ def main() -> int:
         console.print(source_of(options.seed, options.only), markup=False)
     for number in numbers:
         try:
-            why, own = isolated(answers, LIMIT, "spawn", options.seed, number)
+            why, own = isolated(answers, LIMIT, options.seed, number)
         except NotDoneError as error:
             why, own = str(error), []
         if why:
